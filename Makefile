@@ -1,0 +1,45 @@
+# Everything the project needs is installed by these targets. `make help` lists them.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PUBLISHED ?= ../shared/data
+
+.DEFAULT_GOAL := help
+.PHONY: help setup quickstart test test-published check format bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+
+setup: $(READY) ## make the virtual environment .venv with pinned dependencies
+
+$(READY): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is needed; name it with: make PYTHON=/path/to/python3.11 ..."; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+quickstart: $(READY) ## train C2D on MinAtar Breakout for some minutes and see that it learned
+	$(BIN)/c2d quickstart
+
+test: $(READY) ## run the default test suite (no network, below 5 minutes on 2 cores)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not published"
+
+test-published: $(READY) ## check against the published data in $(PUBLISHED)
+	C2D_PUBLISHED=$(PUBLISHED) $(BIN)/python -m pytest -m published
+
+check: $(READY) ## format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(READY) ## rewrite the code in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY) ## measure speed and memory on this machine (leave it alone meanwhile)
+	$(BIN)/c2d bench
+
+clean: ## remove the virtual environment and caches (runs/ stays)
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

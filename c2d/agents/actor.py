@@ -1,0 +1,35 @@
+"""Acting: ε-greedy by expected real return."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from c2d.nets.network import ValueNetwork
+from c2d.returns.values import greedy, q_values
+from c2d.types import Phi
+
+
+class Actor:
+    """Chooses actions with a network that someone else trains."""
+
+    def __init__(self, network: ValueNetwork, phi: Phi, actions: int, rng: np.random.Generator) -> None:
+        self.network, self.phi, self.actions, self.rng = network, phi, actions, rng
+        self.device = next(network.parameters()).device
+
+    def act(self, obs: np.ndarray, epsilon: float) -> int:
+        """Action for one observation. The network runs only when its answer is used."""
+        if self.rng.random() < epsilon:
+            return int(self.rng.integers(self.actions))
+        return int(self.greedy(obs[None])[0])
+
+    def act_batch(self, obs: np.ndarray, epsilon: float) -> np.ndarray:
+        """Actions for several observations by one pass. [B, *obs] -> [B]"""
+        random = self.rng.random(len(obs)) < epsilon
+        return np.where(random, self.rng.integers(self.actions, size=len(obs)), self.greedy(obs))
+
+    @torch.inference_mode()
+    def greedy(self, obs: np.ndarray) -> np.ndarray:
+        """[B, *obs] -> [B]"""
+        law = self.network(torch.from_numpy(obs).to(self.device), "act")
+        return greedy(q_values(law, self.phi)).cpu().numpy()

@@ -1,0 +1,82 @@
+"""A trained agent to play with and to look into."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+
+from c2d.agents.actor import Actor
+from c2d.agents.build import build_network, build_phi
+from c2d.agents.recipe import Recipe
+from c2d.envs.spec import EnvSpec
+from c2d.errors import UserError
+from c2d.nets.network import ValueNetwork
+
+
+class Distribution(NamedTuple):
+    """For each action a discrete law of the return, atoms in ascending order. [A, N] each, or [B, A, N]."""
+
+    returns: np.ndarray  # atoms as real returns, φ⁻¹(atoms)
+    atoms: np.ndarray  # the same atoms in φ-space, as the network predicts them
+    probs: np.ndarray  # their probabilities
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Expected real return of each action. [A] or [B, A]"""
+        return (self.probs * self.returns).sum(-1)
+
+
+class Agent:
+    """Acts on observations [S·C, H, W] (or vectors) as `FrameStack` makes them; a batch of them works too."""
+
+    def __init__(self, network: ValueNetwork, recipe: Recipe, spec: EnvSpec, seed: int = 0) -> None:
+        self.network, self.recipe, self.spec = network, recipe, spec
+        self.phi = build_phi(recipe)
+        self.actor = Actor(network, self.phi, spec.actions, np.random.default_rng(seed))
+
+    def act(self, obs: np.ndarray, epsilon: float = 0.0) -> int | np.ndarray:
+        """Greedy action by expected real return, random with probability ε. A batch gives an array."""
+        obs = self._check(obs)
+        if obs.ndim == len(self.spec.obs_shape):
+            return self.actor.act(obs, epsilon)
+        return self.actor.act_batch(obs, epsilon)
+
+    @torch.inference_mode()
+    def distribution(self, obs: np.ndarray) -> Distribution:
+        """The law of the return the agent expects from each action."""
+        obs = self._check(obs)
+        single = obs.ndim == len(self.spec.obs_shape)
+        batch = torch.from_numpy(obs[None] if single else obs).to(self.actor.device)
+        law = self.network(batch, "act")
+        atoms, order = law.atoms.sort(-1)
+        probs = law.log_probs.gather(-1, order).exp()
+        parts = (part.cpu().numpy() for part in (self.phi.back(atoms), atoms, probs))
+        return Distribution(*(part[0] if single else part for part in parts))
+
+    def to_bytes(self) -> bytes:
+        """The weights as safetensors."""
+        state = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
+        return safetensors.torch.save(state)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, recipe: Recipe, spec: EnvSpec, device: str = "cpu", source: str = "weights") -> Agent:
+        network = build_network(recipe, spec, torch.Generator().manual_seed(0)).to(device)
+        try:
+            network.load_state_dict(safetensors.torch.load(data))
+        except (safetensors.SafetensorError, RuntimeError) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"{source} does not fit the run's config or is damaged: {reason}") from None
+        return cls(network, recipe, spec)
+
+    def _check(self, obs: np.ndarray) -> np.ndarray:
+        obs = np.ascontiguousarray(obs, dtype=self.spec.frame_dtype)
+        if obs.shape[-len(self.spec.obs_shape) :] != self.spec.obs_shape:
+            raise UserError(
+                f"observation of shape {obs.shape} does not fit {self.spec.name}; "
+                f"accepted: {self.spec.obs_shape}, or a batch of them"
+            )
+        return obs

@@ -1,0 +1,68 @@
+"""The command `c2d`: finds the subcommand, and turns the user's mistakes into one line and exit code 2."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from c2d import __version__
+from c2d.errors import UserError, did_you_mean
+
+# name -> (module with a function `main(arguments)`, one line of help). Imported only when called.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "quickstart": ("c2d.cli.quickstart", "train on a small game for some minutes and see that it learned"),
+    "train": ("c2d.cli.train", "train an agent on a game"),
+    "evaluate": ("c2d.cli.evaluate", "play whole games with a trained agent and report the score"),
+    "bench": ("c2d.cli.bench", "measure speed and memory on this machine"),
+    "fingerprint": ("c2d.cli.fingerprint", "put a run's first iterations beside the published ones"),
+}
+EXAMPLES = """examples:
+  c2d train minatar/breakout --iterations 10     a small game, minutes on a laptop
+  c2d train gym/CartPole-v1                      any Gymnasium environment with discrete actions
+  c2d train breakout                             the paper's agent and protocol: 200M frames
+  c2d evaluate runs/minatar-breakout-c2d-s1      how good is it?"""
+
+
+def usage() -> str:
+    width = max(map(len, COMMANDS))
+    rows = "\n".join(f"  {name:<{width}}  {line}" for name, (_, line) in COMMANDS.items())
+    return (
+        f"c2d {__version__}: distributional reinforcement learning with conjugated discrete distributions\n\n"
+        f"usage: c2d COMMAND [options]\n\ncommands:\n{rows}\n\n{EXAMPLES}\n\n"
+        "c2d COMMAND --help explains every setting."
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0 if words else 2
+    if words[0] in ("-V", "--version"):
+        print(f"c2d {__version__}")
+        return 0
+    try:
+        if words[0] not in COMMANDS:
+            raise UserError(f'unknown command "{words[0]}".{did_you_mean(words[0], COMMANDS)} Commands: {", ".join(COMMANDS)}')
+        importlib.import_module(COMMANDS[words[0]][0]).main(words[1:])
+    except UserError as error:
+        print(f"c2d: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("c2d: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output went away
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
+
+
+def entry() -> None:
+    """The installed command."""
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    entry()

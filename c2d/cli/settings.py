@@ -1,0 +1,52 @@
+"""Settings on the command line: a frozen Config in, the same Config with the user's changes out."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+
+import tyro
+
+from c2d.config import Config
+from c2d.errors import UserError
+
+
+def parse(config: Config, arguments: list[str]) -> Config:
+    """Apply `--setting value` pairs. `--help` explains every setting with the defaults of this config and exits."""
+    complaints = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaints):
+            return tyro.cli(
+                Config,
+                default=config,
+                args=[config.env, *arguments],
+                prog="c2d train ENV",
+                description="Train an agent. Times are in agent steps unless said otherwise; defaults depend on ENV.",
+                config=(tyro.conf.FlagConversionOff, tyro.conf.AvoidSubcommands),
+            )
+    except SystemExit as exit:
+        if not exit.code:
+            raise
+        raise UserError(_one_line(complaints.getvalue())) from None
+
+
+def peek(arguments: list[str], flag: str, remove: bool = False) -> tuple[str | None, list[str]]:
+    """The value of `--flag value` or `--flag=value`, which decides what the other settings default to."""
+    for place, word in enumerate(arguments):
+        if word.startswith(flag + "="):
+            return word.partition("=")[2], arguments[:place] + arguments[place + 1 :] if remove else arguments
+        if word == flag:
+            if place + 1 == len(arguments):
+                raise UserError(f"{flag} needs a value")
+            return arguments[place + 1], arguments[:place] + arguments[place + 2 :] if remove else arguments
+    return None, arguments
+
+
+def _one_line(text: str) -> str:
+    """tyro's framed message without its frame."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    words = " ".join(re.sub(r"[│╭╮╰╯─]+", " ", plain).split())
+    for tail in ("Argument helptext:", "For full helptext"):
+        words = words.partition(tail)[0].strip()
+    return words.removeprefix("Parsing error ").removeprefix("Value error ")

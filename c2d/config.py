@@ -1,0 +1,208 @@
+"""Config: everything that defines a run, frozen; its checks, and its JSON form."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from c2d.agents import recipe as specs
+from c2d.agents.recipe import Recipe
+from c2d.agents.recipes import adapt, find
+from c2d.envs.make import default_rules, make
+from c2d.envs.names import resolve
+from c2d.envs.protocols import PROTOCOLS, AtariRules, GymRules, MinAtarRules, Rules
+from c2d.envs.spec import EnvSpec
+from c2d.errors import UserError, did_you_mean
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run: an environment and its rules, a recipe, a seed, and where results go."""
+
+    env: tyro.conf.Positional[str]
+    """Environment: an Atari game (breakout, ALE/Breakout-v5), minatar/breakout, gym/CartPole-v1, toy/bimodal, or a
+    class of yours as my_package.my_module:MyEnv."""
+    recipe: str = "c2d"
+    """The row that defines the algorithm: c2d (as the authors ran it) or c2d-channel (the paper's wording)."""
+    protocol: str = "c2d-paper"
+    """Atari rules by name: c2d-paper, dopamine or dopamine-2024. Other environments: default."""
+    iterations: int = 200
+    """Iterations to train; --schedule.steps-per-iteration tells their length."""
+    seed: int = 1
+    """Seed of every random generator of the run."""
+    run_dir: str | None = None
+    """Directory for the results, which must not exist yet. Default: runs/ENVIRONMENT-RECIPE-sSEED."""
+    device: str = "cpu"
+    """Where networks live: cpu, cuda, cuda:1, ..."""
+    threads: int | None = None
+    """CPU threads for the networks. Default: all cores; use 1 when several runs share the machine."""
+    compress_replay: bool = True
+    """Keep replay frames LZ4-compressed in memory. False is a little faster and takes 7 GB for 1M Atari frames."""
+    tensorboard: bool = True
+    """Write TensorBoard scalars into the run directory."""
+    rules: Rules = field(default_factory=AtariRules)
+    agent: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
+
+    @property
+    def steps(self) -> int:
+        """Agent steps of the whole run."""
+        return self.iterations * self.agent.schedule.steps_per_iteration
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.run_dir) if self.run_dir else Path("runs") / default_run_name(self)
+
+
+# Iterations when the user names none, by family. Atari's is the paper's 200M frames.
+_ITERATIONS = {"atari": 200, "minatar": 100, "gym": 10}
+
+
+def default_run_name(config: Config) -> str:
+    return f"{config.env.replace('/', '-').replace(':', '-')}-{config.recipe}-s{config.seed}"
+
+
+def default_config(env: str, recipe: str = "c2d", protocol: str | None = None, **overrides: Any) -> Config:
+    """The config of a run before any setting is changed. Builds the environment once, to learn its shape."""
+    name = resolve(env)
+    row = find(recipe)
+    rules = default_rules(name)
+    if name.family == "atari":
+        protocol = protocol or "c2d-paper"
+        if protocol not in PROTOCOLS:
+            hint = did_you_mean(protocol, PROTOCOLS)
+            raise UserError(f'unknown protocol "{protocol}".{hint} Protocols: {", ".join(PROTOCOLS)}')
+        rules = PROTOCOLS[protocol]
+    elif protocol not in (None, "default"):
+        raise UserError(f'protocol "{protocol}" is for Atari games; {name.canonical} takes settings under --rules only')
+    config = Config(
+        env=name.canonical,
+        recipe=recipe,
+        protocol=protocol or "default",
+        iterations=_ITERATIONS[name.family],
+        rules=rules,
+        agent=adapt(row, probe(name.canonical, rules)),
+    )
+    return dataclasses.replace(config, **overrides)
+
+
+def probe(env: str, rules: Rules) -> EnvSpec:
+    """The shape of an environment."""
+    environment = make(env, rules, seed=0)
+    try:
+        return environment.spec
+    finally:
+        environment.close()
+
+
+def validate(config: Config) -> None:
+    """Refuse values out of range, naming the setting, its value and what is accepted."""
+    schedule, optim, head = config.agent.schedule, config.agent.optim, config.agent.head
+    at_least_one = {
+        "iterations": config.iterations,
+        "n-step": config.agent.n_step,
+        "head.atoms": head.atoms,
+        "head.hidden": head.hidden,
+        "schedule.steps-per-iteration": schedule.steps_per_iteration,
+        "schedule.batch-size": schedule.batch_size,
+        "schedule.update-period": schedule.update_period,
+        "schedule.target-period": schedule.target_period,
+        "schedule.replay-capacity": schedule.replay_capacity,
+    }
+    for name, whole in at_least_one.items():
+        _check(whole >= 1, name, whole, "at least 1")
+    fractions = {
+        "schedule.gamma": schedule.gamma,
+        "schedule.epsilon-initial": schedule.epsilon_initial,
+        "schedule.epsilon-min": schedule.epsilon_min,
+        "schedule.epsilon-eval": schedule.epsilon_eval,
+    }
+    for name, value in fractions.items():
+        _check(0.0 <= value <= 1.0, name, value, "from 0 to 1")
+    positive = {
+        "head.alpha": head.alpha,
+        "head.c": head.c,
+        "phi.beta": config.agent.phi.beta,
+        "optim.learning-rate": optim.learning_rate,
+        "optim.clip-norm": 1.0 if optim.clip_norm is None else optim.clip_norm,
+        "clip-reward": 1.0 if config.agent.clip_reward is None else config.agent.clip_reward,
+    }
+    for name, value in positive.items():
+        _check(0.0 < value < math.inf, name, value, "greater than 0")
+    zero_or_more = {
+        "seed": config.seed,
+        "head.embedding": head.embedding,
+        "phi.eps": config.agent.phi.eps,
+        "optim.eps": optim.eps,
+        "schedule.epsilon-decay-steps": schedule.epsilon_decay_steps,
+    }
+    for name, value in zero_or_more.items():
+        _check(0 <= value < math.inf, name, value, "0 or greater")
+    for name, value in {"optim.beta1": optim.beta1, "optim.beta2": optim.beta2}.items():
+        _check(0.0 <= value < 1.0, name, value, "from 0 to below 1")
+    history, capacity = schedule.random_history, schedule.replay_capacity
+    needed = config.agent.n_step + 1
+    _check(needed <= history <= capacity, "schedule.random-history", history,
+           f"from n-step + 1 = {needed} to the replay capacity {capacity}")  # fmt: skip
+    _check(config.threads is None or config.threads >= 1, "threads", config.threads, "at least 1")
+
+
+def _check(ok: bool, name: str, value: object, accepted: str) -> None:
+    if not ok:
+        raise UserError(f"--{name} is {value}; accepted: {accepted}")
+
+
+# --- JSON. Classes are found in this table by name and never imported because a file says so. ---
+_CLASSES: dict[str, Any] = {
+    cls.__name__: cls
+    for cls in (
+        Config, Recipe, AtariRules, MinAtarRules, GymRules, specs.Nature, specs.MinAtar, specs.Mlp, specs.Conjugated,
+        specs.PhiSpec, specs.Cramer, specs.Greedy, specs.Uniform, specs.Schedule, specs.Optim,
+    )
+}  # fmt: skip
+
+
+def to_json(value: Any) -> Any:
+    """Nested dataclasses as dictionaries with a "kind"."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"kind": type(value).__name__, **fields}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def from_json(value: Any) -> Any:
+    """The inverse of `to_json`; raises UserError for anything that is not a config."""
+    if isinstance(value, list):
+        return tuple(from_json(item) for item in value)
+    if not isinstance(value, dict):
+        return value
+    kind = value.get("kind")
+    if kind not in _CLASSES:
+        raise UserError(f'config holds an object of unknown kind "{kind}"; kinds: {", ".join(_CLASSES)}')
+    cls = _CLASSES[kind]
+    known = {f.name for f in dataclasses.fields(cls)}
+    given = {key: item for key, item in value.items() if key != "kind"}
+    for key in given:
+        if key not in known:
+            raise UserError(f'config has unknown setting "{key}" in {kind}.{did_you_mean(key, known)}')
+    return cls(**{key: from_json(item) for key, item in given.items()})
+
+
+def read_config(path: Path) -> Config:
+    """A config file as `c2d train` writes it into each run directory."""
+    try:
+        loaded = from_json(json.loads(path.read_text()))
+    except FileNotFoundError:
+        raise UserError(f"config file {path} does not exist") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, TypeError) as error:
+        raise UserError(f"config file {path} cannot be read: {error}") from None
+    except UserError as error:
+        raise UserError(f"config file {path}: {error}") from None
+    if not isinstance(loaded, Config):
+        raise UserError(f'config file {path} does not hold a config: its outermost "kind" must be Config')
+    return loaded

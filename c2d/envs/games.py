@@ -1,0 +1,72 @@
+"""The Atari games of the paper's table, with the scores of random play and of a human tester.
+
+Scores: DQN Zoo's `atari_data.py` (google-deepmind/dqn_zoo), the no-op-start figures of the literature (Mnih et al.
+2015, Wang et al. 2016). Two entries differ between sources: rliable's notebook puts Video Pinball's random score at 0
+instead of 16256.9, and the paper's figures agree with a human score of -9.3 for Tennis instead of -8.3.
+Action counts are the minimal action sets of the authors' runs. 55 games belong to the paper's benchmark; Defender and
+Surround have scores but are not among them; Air Raid, Carnival, Elevator Action, Journey Escape and Pooyan are run by
+Dopamine without published human scores.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from importlib import resources
+
+from c2d.errors import UserError, did_you_mean
+
+
+@dataclass(frozen=True)
+class Game:
+    """One row of the table."""
+
+    key: str  # lower case, no separators: "bankheist"
+    rom: str  # file name in ale_py/roms without ".bin": "bank_heist"
+    gym: str  # Gymnasium id is "ALE/<gym>-v5": "BankHeist"
+    random: float | None  # mean score of uniformly random play
+    human: float | None  # mean score of a human tester
+    actions: int | None  # size of the minimal action set in the authors' runs
+    in_55: bool  # belongs to the paper's benchmark
+
+
+def _number(cell: str) -> float | None:
+    return float(cell) if cell else None
+
+
+def _read_table() -> dict[str, Game]:
+    text = resources.files("c2d.envs").joinpath("data/games.csv").read_text(encoding="utf-8")
+    games = (
+        Game(
+            key=row["key"],
+            rom=row["rom"],
+            gym=row["gym"],
+            random=_number(row["random"]),
+            human=_number(row["human"]),
+            actions=int(row["actions"]) if row["actions"] else None,
+            in_55=row["in_55"] == "1",
+        )
+        for row in csv.DictReader(text.splitlines())
+    )
+    return {game.key: game for game in games}
+
+
+GAMES: dict[str, Game] = _read_table()
+BENCHMARK: tuple[str, ...] = tuple(key for key, game in GAMES.items() if game.in_55)
+
+
+def game(key: str) -> Game:
+    """The table's row for a key such as "bankheist"."""
+    try:
+        return GAMES[key]
+    except KeyError:
+        hint = did_you_mean(key, GAMES)
+        raise UserError(f"Unknown Atari game {key!r}.{hint} {len(GAMES)} games are known.") from None
+
+
+def human_normalised(key: str, score: float) -> float | None:
+    """(score - random) / (human - random): 0 is random play, 1 a human tester; None without published scores."""
+    row = game(key)
+    if row.random is None or row.human is None:
+        return None
+    return (score - row.random) / (row.human - row.random)

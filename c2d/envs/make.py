@@ -1,0 +1,46 @@
+"""From a name and rules to a playable environment."""
+
+from __future__ import annotations
+
+from c2d.envs.names import EnvName, resolve
+from c2d.envs.protocols import PROTOCOLS, AtariRules, GymRules, MinAtarRules, Rules
+from c2d.envs.spec import Environment
+from c2d.errors import UserError
+
+__all__ = ["Rules", "default_rules", "make"]
+
+_RULES: dict[str, type[AtariRules] | type[MinAtarRules] | type[GymRules]] = {
+    "atari": AtariRules,
+    "minatar": MinAtarRules,
+    "gym": GymRules,
+}
+
+
+def default_rules(name: str | EnvName) -> Rules:
+    """The rules used when none are given: the paper's for Atari."""
+    family = (resolve(name) if isinstance(name, str) else name).family
+    return PROTOCOLS["c2d-paper"] if family == "atari" else _RULES[family]()
+
+
+def make(name: str | EnvName, rules: Rules | None, seed: int) -> Environment:
+    """Build one environment; only the packages of its family are imported."""
+    name = resolve(name) if isinstance(name, str) else name
+    rules = default_rules(name) if rules is None else rules
+    wanted = _RULES[name.family]
+    if not isinstance(rules, wanted):
+        raise UserError(f"{name.canonical} takes {wanted.__name__}, not {type(rules).__name__}.")
+    if isinstance(rules, AtariRules):
+        from c2d.envs.atari import AtariGame
+
+        return AtariGame(name.key, rules, seed)
+    if isinstance(rules, MinAtarRules):
+        from c2d.envs.minatar import MinAtarGame
+
+        return MinAtarGame(name.key, rules, seed)
+    if name.key.startswith("toy/"):
+        from c2d.envs.toy import ToyGame
+
+        return ToyGame(name.key.removeprefix("toy/"), rules, seed)
+    from c2d.envs.gymnasium import GymnasiumGame
+
+    return GymnasiumGame(name.key, rules, seed)

@@ -1,0 +1,121 @@
+"""From what a user types to one environment: families, keys and canonical names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from c2d.envs.games import GAMES
+from c2d.envs.spec import Family
+from c2d.errors import UserError, did_you_mean
+
+MINATAR_GAMES: tuple[str, ...] = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
+ACCEPTED = (
+    "Accepted: an Atari game (breakout, ALE/Breakout-v5), minatar/<game>, gym/<registered id>, toy/<name>, "
+    "or a class as my_package.my_module:MyEnv."
+)
+
+_ATARI_ID = re.compile(r"^(?P<game>[A-Za-z]+?)(NoFrameskip|Deterministic)?-v[0-9]+$")
+_VERSION = re.compile(r"-v[0-9]+$")
+
+
+@dataclass(frozen=True)
+class EnvName:
+    """A resolved name."""
+
+    family: Family
+    key: str  # within the family: "bankheist", "space_invaders", "CartPole-v1", "pkg.module:Class", "toy/bimodal"
+    canonical: str  # "atari/bankheist", "gym/CartPole-v1", ...
+
+
+def resolve(text: str) -> EnvName:
+    """The environment meant by `text`. A bare game name means Atari. Raises UserError with a suggestion."""
+    text = text.strip()
+    prefix, slash, rest = text.partition("/")
+    family = prefix.lower() if slash else ""
+    if family in ("atari", "ale"):
+        return _atari(text, rest)
+    if family == "minatar":
+        return _minatar(text, rest)
+    if family == "toy":
+        return _toy(text, rest)
+    if family == "gym":
+        return _gymnasium(text, rest)
+    if ":" in text:
+        return _gymnasium(text, text)
+    key = _atari_key(text)
+    if key in GAMES:
+        return EnvName("atari", key, f"atari/{key}")
+    if text in _registered():
+        return EnvName("gym", text, f"gym/{text}")
+    raise _unknown(text)
+
+
+def squash(text: str) -> str:
+    """Lower case without separators: "Bank_Heist" -> "bankheist"."""
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def _atari_key(text: str) -> str:
+    match = _ATARI_ID.match(text)
+    return squash(match["game"] if match else text)
+
+
+def _atari(text: str, rest: str) -> EnvName:
+    key = _atari_key(rest)
+    if key in GAMES:
+        return EnvName("atari", key, f"atari/{key}")
+    hint = did_you_mean(key, GAMES)
+    raise UserError(f"Unknown Atari game {text!r}.{hint} Accepted: {len(GAMES)} games, such as breakout or ms_pacman.")
+
+
+def _minatar(text: str, rest: str) -> EnvName:
+    key = squash(_VERSION.sub("", rest))
+    for name in MINATAR_GAMES:
+        if key == squash(name):
+            return EnvName("minatar", name, f"minatar/{name}")
+    hint = did_you_mean(rest, MINATAR_GAMES)
+    raise UserError(f"Unknown MinAtar game {text!r}.{hint} Accepted: {', '.join(MINATAR_GAMES)}.")
+
+
+def _toy(text: str, rest: str) -> EnvName:
+    from c2d.envs.toy import TOYS
+
+    if rest in TOYS:
+        return EnvName("gym", f"toy/{rest}", f"toy/{rest}")
+    raise UserError(f"Unknown toy {text!r}.{did_you_mean(rest, TOYS)} Accepted: {', '.join(TOYS)}.")
+
+
+def _gymnasium(text: str, key: str) -> EnvName:
+    if ":" in key:
+        module, _, name = key.partition(":")
+        if not all(part.isidentifier() for part in module.split(".")) or not name:
+            raise UserError(f"{text!r} names no class: write my_package.my_module:MyEnv.")
+        return EnvName("gym", key, f"gym/{key}")
+    registered = _registered()
+    if key in registered:
+        return EnvName("gym", key, f"gym/{key}")
+    hint = did_you_mean(key, registered)
+    raise UserError(
+        f"Unknown Gymnasium environment {text!r}.{hint} Accepted: a registered id with its version, such as "
+        "gym/CartPole-v1, or a class as my_package.my_module:MyEnv."
+    )
+
+
+def _registered() -> list[str]:
+    """Ids known to Gymnasium; none without it."""
+    try:
+        import gymnasium
+    except ImportError:
+        return []
+    return [name for name in gymnasium.registry if not name.startswith("ALE/")]
+
+
+def _unknown(text: str) -> UserError:
+    near = did_you_mean(_atari_key(text), GAMES)
+    if not near:
+        from c2d.envs.toy import TOYS
+
+        others = [f"minatar/{game}" for game in MINATAR_GAMES] + [f"toy/{toy}" for toy in TOYS] + _registered()
+        near = did_you_mean(text, others)
+    return UserError(f"Unknown environment {text!r}.{near} {ACCEPTED}")

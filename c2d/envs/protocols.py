@@ -1,0 +1,150 @@
+"""The rules of an environment, one field each, and the Atari protocols by name.
+
+Docstrings under the fields are the help texts of the command line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from c2d.errors import UserError
+
+Truncation = Literal["drop", "bootstrap", "terminal"]
+Resize = Literal["area", "linear", "nearest"]
+TRUNCATIONS: tuple[Truncation, ...] = ("drop", "bootstrap", "terminal")
+RESIZES: tuple[Resize, ...] = ("area", "linear", "nearest")
+
+
+def _require(ok: bool, setting: str, value: object, accepted: str) -> None:
+    if not ok:
+        raise UserError(f"{setting} = {value!r} is not accepted: {accepted}.")
+
+
+def _check_common(truncation: str, stack: int, cap_steps: int | None) -> None:
+    _require(truncation in TRUNCATIONS, "truncation", truncation, f"give one of {', '.join(TRUNCATIONS)}")
+    _require(stack >= 1, "stack", stack, "give a number of frames, at least 1")
+    _require(cap_steps is None or cap_steps >= 1, "cap_steps", cap_steps, "give agent steps, at least 1, or None")
+
+
+@dataclass(frozen=True)
+class AtariRules:
+    """How an Atari game is played and cut into episodes. The defaults are the paper's."""
+
+    sticky: float = 0.25
+    """Probability, per emulated frame, that the action executed before is executed once more instead of the
+    chosen one (Machado et al. 2018)."""
+
+    life_loss_ends_episode: bool = True
+    """Whether losing a life ends the learner's episode. The game itself goes on; scores are of whole games."""
+
+    cap_steps: int | None = 27_000
+    """Longest game, in agent steps (27,000 steps of 4 frames are 108,000 frames or 30 minutes); None: no cap."""
+
+    cap_frames: int | None = None
+    """Longest game, in emulated frames; None: no cap."""
+
+    truncation: Truncation = "drop"
+    """What the learner makes of the step at which a cap cuts a game: drop it, bootstrap from the true final
+    observation, or treat it as terminal."""
+
+    action_repeat: int = 4
+    """Emulated frames per agent step: the chosen action is repeated this often and the rewards are added up."""
+
+    frame_size: int = 84
+    """Height and width of a frame after resizing, in pixels."""
+
+    stack: int = 4
+    """Frames the agent sees at once, the newest and those before it."""
+
+    noop_max: int = 0
+    """A new game begins with 1 to this many idle emulated frames, drawn uniformly; 0: none."""
+
+    full_action_set: bool = False
+    """Use all 18 joystick actions instead of the game's minimal set."""
+
+    opening_count: int = 2
+    """How often the first frame is put on the empty stack when an episode follows another: 2 gives [0, 0, f, f]
+    as in the authors' runs, 1 gives [0, 0, 0, f]. After start-up it is always 1."""
+
+    resize: Resize = "area"
+    """Interpolation from the screen's 210x160 pixels to the frame."""
+
+    def __post_init__(self) -> None:
+        _check_common(self.truncation, self.stack, self.cap_steps)
+        _require(0.0 <= self.sticky <= 1.0, "sticky", self.sticky, "give a probability from 0 to 1")
+        _require(
+            self.cap_frames is None or self.cap_frames >= 1, "cap_frames", self.cap_frames, "give frames, at least 1, or None"
+        )
+        _require(self.action_repeat >= 1, "action_repeat", self.action_repeat, "give frames, at least 1")
+        _require(8 <= self.frame_size <= 160, "frame_size", self.frame_size, "give 8 to 160 pixels")
+        _require(self.noop_max >= 0, "noop_max", self.noop_max, "give frames, 0 for none")
+        accepted = f"give 1 to stack = {self.stack}"
+        _require(1 <= self.opening_count <= self.stack, "opening_count", self.opening_count, accepted)
+        _require(self.resize in RESIZES, "resize", self.resize, f"give one of {', '.join(RESIZES)}")
+
+
+PROTOCOLS: dict[str, AtariRules] = {
+    # the authors' rules: a cut game's last step is not stored
+    "c2d-paper": AtariRules(),
+    # Castro et al. 2018, whose curves are the paper's baselines: whole games, the cap stored as an end
+    "dopamine": AtariRules(life_loss_ends_episode=False, truncation="terminal", opening_count=1),
+    # Dopamine on Gymnasium: the emulator's own limit of 100,000 frames replaces the cap in steps
+    "dopamine-2024": AtariRules(
+        life_loss_ends_episode=False, cap_steps=None, cap_frames=100_000, truncation="terminal", opening_count=1
+    ),
+}
+
+
+def protocol_name(rules: AtariRules) -> str:
+    """The protocol these rules spell out, or "custom"."""
+    return next((name for name, known in PROTOCOLS.items() if known == rules), "custom")
+
+
+@dataclass(frozen=True)
+class MinAtarRules:
+    """How a MinAtar game is played. The defaults are MinAtar's own, plus a cap for agents that never lose."""
+
+    sticky: float = 0.1
+    """Probability, per step, that the action executed before is executed once more instead of the chosen one."""
+
+    ramping: bool = True
+    """Whether games grow harder as they go on (where the game knows how)."""
+
+    minimal_actions: bool = True
+    """Offer only the actions that do something in this game, instead of all six."""
+
+    cap_steps: int | None = 5_000
+    """Longest game, in agent steps; None: no cap. Freeway ends by itself after 2,500."""
+
+    truncation: Truncation = "bootstrap"
+    """What the learner makes of the step at which the cap cuts a game: drop it, bootstrap from the true final
+    observation, or treat it as terminal."""
+
+    stack: int = 1
+    """Frames the agent sees at once. MinAtar's channels already show motion, so one is enough."""
+
+    def __post_init__(self) -> None:
+        _check_common(self.truncation, self.stack, self.cap_steps)
+        _require(0.0 <= self.sticky <= 1.0, "sticky", self.sticky, "give a probability from 0 to 1")
+
+
+@dataclass(frozen=True)
+class GymRules:
+    """How a Gymnasium environment, or a toy, is cut into episodes."""
+
+    cap_steps: int | None = None
+    """Longest episode, in agent steps, beside the environment's own limit; None: only its own."""
+
+    truncation: Truncation = "bootstrap"
+    """What the learner makes of a step at which an episode is truncated: drop it, bootstrap from the true final
+    observation, or treat it as terminal."""
+
+    stack: int = 1
+    """Observations the agent sees at once, the newest and those before it."""
+
+    def __post_init__(self) -> None:
+        _check_common(self.truncation, self.stack, self.cap_steps)
+
+
+Rules = AtariRules | MinAtarRules | GymRules

@@ -1,0 +1,78 @@
+"""What the rest of the system knows of an environment: its shape, and five methods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from c2d.types import Opening, Step
+
+Family = Literal["atari", "minatar", "gym"]
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """Shapes and names. An observation is the last `stack` frames joined along their first axis."""
+
+    name: str  # canonical, e.g. "atari/breakout"
+    family: Family
+    frame_shape: tuple[int, ...]  # [C, H, W] for pictures, [D] for vectors
+    frame_dtype: Literal["uint8", "float32"]
+    stack: int  # frames per observation
+    actions: int
+    frames_per_step: int  # emulated frames per agent step; 1 where there is no emulator
+    action_names: tuple[str, ...] = ()
+
+    @property
+    def obs_shape(self) -> tuple[int, ...]:
+        """[S·C, H, W] or [S·D]."""
+        return (self.stack * self.frame_shape[0], *self.frame_shape[1:])
+
+
+class Environment(Protocol):
+    """One environment that resets itself. Every random draw comes from the seed given at construction."""
+
+    spec: EnvSpec
+
+    def start(self) -> Opening:
+        """Begin a new game, abandoning one in progress."""
+        ...
+
+    def step(self, action: int) -> Step:
+        """One agent step; if the learner's episode ends, `Step.opening` already begins the next."""
+        ...
+
+    def passport(self) -> dict[str, Any]:
+        """The rules under which scores arise, as plain JSON values."""
+        ...
+
+    def render(self) -> np.ndarray:
+        """The picture a person would see now. [H, W, 3] u8"""
+        ...
+
+    def close(self) -> None: ...
+
+
+class FrameStack:
+    """The observation an agent sees: the last S frames of the running episode, zeros before its opening."""
+
+    def __init__(self, spec: EnvSpec) -> None:
+        self._channels = spec.frame_shape[0]
+        self.obs = np.zeros(spec.obs_shape, dtype=spec.frame_dtype)  # [S·C, H, W], newest frame last
+
+    def open(self, opening: Opening) -> np.ndarray:
+        self.obs[:] = 0
+        for _ in range(opening.count):
+            self.push(opening.frame)
+        return self.obs
+
+    def push(self, frame: np.ndarray) -> np.ndarray:
+        self.obs[: -self._channels] = self.obs[self._channels :]
+        self.obs[-self._channels :] = frame
+        return self.obs
+
+    def follow(self, step: Step) -> np.ndarray:
+        """The observation after `step`: of the next episode if this one ended."""
+        return self.push(step.frame) if step.opening is None else self.open(step.opening)

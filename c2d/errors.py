@@ -1,0 +1,16 @@
+"""Errors that are the user's to mend: shown as one line, exit code 2, no traceback."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Bad input. The message names what was wrong and what is accepted, in one line."""
+
+
+def did_you_mean(wrong: str, accepted: Iterable[str]) -> str:
+    """' Did you mean "x"?' when something near exists, else ''."""
+    near = difflib.get_close_matches(wrong.lower(), list(accepted), n=3, cutoff=0.6)
+    return f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""

@@ -1,0 +1,96 @@
+"""Encoders: observation -> features. They end at the flattened convolutions; the dense layer belongs to the head."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from c2d.errors import UserError
+from c2d.nets.layers import BatchNormReLU
+
+Norm = Literal["column", "channel", "none"]
+Padding = Literal["valid", "same"]
+
+
+class Convolutions(nn.Module):
+    """Convolutions in channels-last memory, each followed by normalization (or none) and ReLU."""
+
+    def __init__(
+        self,
+        obs_shape: tuple[int, ...],
+        layers: tuple[tuple[int, int, int], ...],  # (channels, kernel, stride)
+        norm: Norm,
+        padding: Padding,
+        pixel_scale: float,
+    ) -> None:
+        super().__init__()
+        channels, height, width = obs_shape
+        self.pixel_scale = pixel_scale
+        self.convolutions = nn.ModuleList()
+        self.activations = nn.ModuleList()
+        self.pads: list[tuple[int, int, int, int]] = []
+        for out, kernel, stride in layers:
+            left, right = _pad(width, kernel, stride, padding)
+            top, bottom = _pad(height, kernel, stride, padding)
+            self.pads.append((left, right, top, bottom))
+            height = (height + top + bottom - kernel) // stride + 1
+            width = (width + left + right - kernel) // stride + 1
+            if height < 1 or width < 1:
+                raise UserError(
+                    f"observation of {obs_shape[1]}×{obs_shape[2]} pixels is too small for this encoder; "
+                    "use --encoder minatar, or an environment with larger pictures (84×84 is usual)"
+                )
+            self.convolutions.append(nn.Conv2d(channels, out, kernel, stride))
+            self.activations.append(nn.ReLU(inplace=True) if norm == "none" else BatchNormReLU(norm, out, width))
+            channels = out
+        self.features = channels * height * width
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, obs: Tensor) -> Tensor:  # [B, C, H, W] u8 or f32 -> [B, D] f32
+        x = obs.to(torch.float32, memory_format=torch.channels_last)
+        for layer, (convolution, activation) in enumerate(zip(self.convolutions, self.activations, strict=True)):
+            weight = convolution.weight
+            if layer == 0 and self.pixel_scale != 1.0:
+                weight = weight * self.pixel_scale  # scales the pixels, at the cost of scaling some thousand weights
+            if any(self.pads[layer]):
+                x = F.pad(x, self.pads[layer])
+            x = activation(F.conv2d(x, weight, convolution.bias, convolution.stride))
+        # Flattened as rows, columns, channels: free in channels-last memory, and only an order of the weights.
+        return x.permute(0, 2, 3, 1).flatten(1)
+
+
+def _pad(size: int, kernel: int, stride: int, padding: Padding) -> tuple[int, int]:
+    """Zeros before and after; "same" as TensorFlow counts it (the output has ⌈size/stride⌉ places)."""
+    if padding == "valid":
+        return 0, 0
+    total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+    return total // 2, total - total // 2
+
+
+class Dense(nn.Module):
+    """Dense layers with ReLU on vectors."""
+
+    def __init__(self, obs_shape: tuple[int, ...], widths: tuple[int, ...]) -> None:
+        super().__init__()
+        sizes = (obs_shape[0], *widths)
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False))
+        self.features = sizes[-1]
+
+    def forward(self, obs: Tensor) -> Tensor:  # [B, D] -> [B, D']
+        x = obs.to(torch.float32)
+        for layer in self.layers:
+            x = F.relu(layer(x))
+        return x
+
+
+def nature(obs_shape: tuple[int, ...], norm: Norm, padding: Padding, pixel_scale: float) -> Convolutions:
+    """The encoder of DQN for 84×84 pictures (Mnih et al. 2015), with C2D's normalization."""
+    return Convolutions(obs_shape, ((32, 8, 4), (64, 4, 2), (64, 3, 1)), norm, padding, pixel_scale)
+
+
+def minatar(obs_shape: tuple[int, ...], channels: int, norm: Norm, pixel_scale: float) -> Convolutions:
+    """The encoder of Young and Tian 2019 for 10×10 planes."""
+    return Convolutions(obs_shape, ((channels, 3, 1),), norm, "valid", pixel_scale)

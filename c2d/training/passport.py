@@ -1,0 +1,64 @@
+"""What ran: the protocol passport (the rules under which a score arose, with a hash) and the versions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from importlib import metadata
+from typing import Any
+
+from c2d.config import Config
+from c2d.envs.spec import Environment
+
+_PACKAGES = ("c2d", "torch", "numpy", "gymnasium", "ale-py", "minatar", "opencv-python-headless", "lz4")
+
+
+def passport(config: Config, env: Environment) -> dict[str, Any]:
+    """The environment's rules plus what the learner does to rewards and time, and a hash of it all."""
+    recipe = config.agent
+    phi = recipe.phi
+    parameters = {"scaled_h": {"beta": phi.beta, "eps": phi.eps}, "h": {"eps": phi.eps}}.get(phi.kind, {})
+    facts = {
+        "env": config.env,
+        "protocol": config.protocol,
+        **env.passport(),
+        "clip_reward": recipe.clip_reward,
+        "phi": {"kind": phi.kind, **parameters},
+        "gamma": recipe.schedule.gamma,
+        "n_step": recipe.n_step,
+        "recorded_score": "mean raw score of the whole training games that ended in an iteration",
+    }
+    return {**facts, "hash": digest(facts)}
+
+
+def digest(facts: dict[str, Any]) -> str:
+    """A short hash by which unlike passports are told apart."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def machine(threads: int) -> dict[str, Any]:
+    """Where it ran; recorded under `measured`."""
+    return {"cpu": _cpu_model(), "cores": os.cpu_count(), "threads": threads, "system": platform.platform()}
+
+
+def _cpu_model() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor()

@@ -1,0 +1,95 @@
+"""The directory of a run: its files, how it is made, and how an agent is read back from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from c2d.agents.agent import Agent
+from c2d.config import Config, read_config, to_json
+from c2d.envs.spec import EnvSpec
+from c2d.errors import UserError
+from c2d.training.files import write_atomically, write_json
+
+_NOT_A_RUN = "is no run directory: it has no {name} (give the directory that `c2d train` made)"
+
+
+class RunDir:
+    """Paths and their contents. Nothing read here is executed."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.passport = self.path / "passport.json"
+        self.env = self.path / "env.json"
+        self.records = self.path / "records.jsonl"
+        self.episodes = self.path / "episodes.csv"
+        self.weights = self.path / "weights.safetensors"
+        self.summary = self.path / "summary.json"
+        self.tensorboard = self.path / "tensorboard"
+
+    @classmethod
+    def create(cls, path: Path) -> RunDir:
+        """A new directory; one that exists is never touched."""
+        if path.exists():
+            raise UserError(
+                f"run directory {path} exists already and is not overwritten; "
+                f"train into a new one with --run-dir {_free_name(path)}"
+            )
+        try:
+            path.mkdir(parents=True)
+        except OSError as error:
+            raise UserError(f"run directory {path} cannot be made: {error.strerror}; choose another with --run-dir") from None
+        return cls(path)
+
+    def describe(self, config: Config, spec: EnvSpec, passport: dict[str, Any]) -> None:
+        """Write what the run is, before it begins."""
+        write_json(self.config, to_json(config))
+        write_json(self.passport, passport)
+        write_json(self.env, {**vars(spec), "frame_shape": list(spec.frame_shape)})
+
+    def save_weights(self, agent: Agent) -> None:
+        write_atomically(self.weights, agent.to_bytes())
+
+    def read_config(self) -> Config:
+        if not self.config.is_file():
+            raise UserError(f"{self.path} " + _NOT_A_RUN.format(name=self.config.name))
+        return read_config(self.config)
+
+    def read_json(self, path: Path) -> dict[str, Any]:
+        try:
+            value = json.loads(path.read_text())
+        except FileNotFoundError:
+            raise UserError(f"{self.path} " + _NOT_A_RUN.format(name=path.name)) from None
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise UserError(f"{path} cannot be read: {error}") from None
+        if not isinstance(value, dict):
+            raise UserError(f"{path} cannot be read: it does not hold an object")
+        return value
+
+    def read_spec(self) -> EnvSpec:
+        value = self.read_json(self.env)
+        try:
+            value["frame_shape"] = tuple(int(size) for size in value["frame_shape"])
+            value["action_names"] = tuple(value.get("action_names", ()))
+            return EnvSpec(**value)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{self.env} cannot be read: {error}") from None
+
+
+def _free_name(path: Path) -> Path:
+    number = 2
+    while (candidate := path.with_name(f"{path.name}-{number}")).exists():
+        number += 1
+    return candidate
+
+
+def load(run: str | Path, device: str = "cpu") -> Agent:
+    """The trained agent of a run directory. Weights are safetensors: reading them runs no code."""
+    directory = RunDir(run)
+    config = directory.read_config()
+    spec = directory.read_spec()
+    if not directory.weights.is_file():
+        raise UserError(f"{directory.path} holds no weights yet: they are written at the end of each iteration")
+    return Agent.from_bytes(directory.weights.read_bytes(), config.agent, spec, device, source=str(directory.weights))

@@ -1,0 +1,143 @@
+"""One run in memory: environment, agent, replay, counters; advanced step by step.
+
+    act (ε-greedy) → emulate → store → every 4th step one update → every 8,000th step copy to the target network
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from c2d.agents.actor import Actor
+from c2d.agents.build import build_learner, build_replay
+from c2d.agents.schedules import linear
+from c2d.config import Config
+from c2d.envs.make import make
+from c2d.envs.spec import FrameStack
+from c2d.errors import UserError
+from c2d.training.seeding import integer, numpy_generator, torch_generator
+from c2d.types import GameEnd, Update
+
+
+class Diverged(UserError):
+    """The loss is no number any more."""
+
+
+@dataclass
+class Tally:
+    """Running statistics of one iteration, as the authors recorded them."""
+
+    scores: list[float] = field(default_factory=list)  # whole games that ended
+    updates: int = 0
+    loss_sum: float = 0.0
+    atom_min: float = math.inf  # over sampled actions in training batches
+    atom_max: float = -math.inf
+    gradient_norm_max: float = 0.0  # before clipping
+
+    def count(self, update: Update) -> None:
+        self.updates += 1
+        self.loss_sum += update.loss
+        self.atom_min = min(self.atom_min, update.metrics["atom_min"])
+        self.atom_max = max(self.atom_max, update.metrics["atom_max"])
+        self.gradient_norm_max = max(self.gradient_norm_max, update.metrics["gradient_norm"])
+
+    @property
+    def mean_score(self) -> float | None:
+        return math.fsum(self.scores) / len(self.scores) if self.scores else None
+
+    @property
+    def mean_loss(self) -> float | None:
+        return self.loss_sum / self.updates if self.updates else None
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "episodes": len(self.scores),
+            "mean_score": self.mean_score,
+            "mean_loss": self.mean_loss,
+            "atom_min": self.atom_min if self.updates else None,
+            "atom_max": self.atom_max if self.updates else None,
+            "gradient_norm_max": self.gradient_norm_max if self.updates else None,
+            "updates": self.updates,
+        }
+
+
+class Session:
+    """All state of a run. `advance` makes one agent step; nothing here knows of files or screens."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        seed, recipe = config.seed, config.agent
+        self.schedule = recipe.schedule
+        self.env = make(config.env, config.rules, integer(seed, "environment"))
+        self.stack = FrameStack(self.env.spec)
+        self.learner = build_learner(recipe, self.env.spec, torch_generator(seed, "weights"), config.device)
+        self.replay = build_replay(recipe, self.env.spec, config.rules.truncation, config.compress_replay)
+        self.actor = Actor(
+            self.learner.online, self.learner.phi, self.env.spec.actions, numpy_generator(seed, "actions")
+        )
+        self.sampling = numpy_generator(seed, "replay")
+        self.step = 0  # training steps made
+        self.iteration = 0  # iterations completed
+        self.tally = Tally()
+
+    @property
+    def epsilon(self) -> float:
+        s = self.schedule
+        return linear(self.step, s.epsilon_initial, s.epsilon_min, s.epsilon_decay_steps)
+
+    def fill_history(self) -> None:
+        """Uniformly random steps that fill the replay; the game is begun anew after them."""
+        self._begin()
+        for _ in range(self.schedule.random_history):
+            self._interact(epsilon=1.0)
+        self._begin()
+
+    def advance(self) -> GameEnd | None:
+        """One training step; returns the game that ended with it, if one did."""
+        game = self._interact(self.epsilon)
+        if game is not None:
+            self.tally.scores.append(game.score)
+        if self.step % self.schedule.update_period == 0:
+            update = self.learner.update(self.replay.sample(self.schedule.batch_size, self.sampling, self.config.device))
+            self.replay.feedback(update.index, update.priority)
+            if not math.isfinite(update.loss):
+                raise Diverged(
+                    f"the loss became {update.loss} at step {self.step}: lower --optim.learning-rate, "
+                    "or check the size of the rewards"
+                )
+            self.tally.count(update)
+        if self.step % self.schedule.target_period == 0:
+            self.learner.synchronize()
+        self.step += 1
+        return game
+
+    def finish_iteration(self) -> dict[str, Any]:
+        """The record of the iteration just completed; the next begins."""
+        record = {
+            "kind": "iteration",
+            "iteration": self.iteration,
+            "steps": self.step,
+            "frames": self.step * self.env.spec.frames_per_step,
+            **self.tally.record(),
+            **self.learner.online.head.diagnostics(),  # type: ignore[operator]
+            "epsilon": self.epsilon,
+        }
+        self.iteration += 1
+        self.tally = Tally()
+        return record
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _begin(self) -> None:
+        opening = self.env.start()
+        self.stack.open(opening)
+        self.replay.begin(opening)
+
+    def _interact(self, epsilon: float) -> GameEnd | None:
+        action = self.actor.act(self.stack.obs, epsilon)
+        step = self.env.step(action)
+        self.replay.add(action, step)
+        self.stack.follow(step)
+        return step.game

@@ -1,0 +1,49 @@
+"""TensorBoard scalars: every finished game, and every iteration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from c2d.errors import UserError
+from c2d.training.record import MEASURED
+from c2d.training.rundir import RunDir
+from c2d.training.session import Session
+from c2d.types import GameEnd
+
+_SKIPPED = ("iteration", "steps", "frames")
+_PERIOD = 1_000  # training steps between points of the quick curves
+
+
+class TensorBoard:
+    """An observer. The horizontal axis is agent steps."""
+
+    def __init__(self) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise UserError("TensorBoard is not installed: pip install 'c2d[tensorboard]', or --tensorboard False") from None
+        self._make_writer = SummaryWriter
+
+    def begin(self, session: Session, run_dir: RunDir, header: dict[str, Any]) -> None:
+        self._writer = self._make_writer(str(run_dir.tensorboard))
+
+    def stepped(self, session: Session, game: GameEnd | None) -> None:
+        if game is not None:
+            self._writer.add_scalar("game/score", game.score, session.step)
+            self._writer.add_scalar("game/steps", game.steps, session.step)
+        if session.step % _PERIOD == 0 and session.tally.updates:
+            tally = session.tally
+            self._writer.add_scalar("now/mean_loss", tally.mean_loss, session.step)
+            self._writer.add_scalar("now/atom_min", tally.atom_min, session.step)
+            self._writer.add_scalar("now/atom_max", tally.atom_max, session.step)
+            self._writer.add_scalar("now/epsilon", session.epsilon, session.step)
+
+    def iterated(self, record: dict[str, Any]) -> None:
+        values = {**record, **record[MEASURED]}
+        for name, value in values.items():
+            if isinstance(value, int | float) and name not in _SKIPPED:
+                self._writer.add_scalar(f"iteration/{name}", value, record["steps"])
+        self._writer.flush()
+
+    def end(self, summary: dict[str, Any]) -> None:
+        self._writer.close()

@@ -1,0 +1,86 @@
+"""The data that flows between the parts of the system. Imports nothing of ours.
+
+Shape legend, used in comments everywhere:
+    B batch    A actions    N, M atoms of a law    D features    S stacked frames    C H W channels, height, width
+    T steps of a trajectory
+Laws live in φ-space: an atom z stands for the real return φ⁻¹(z).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:  # environments and reports use this module without paying for torch
+    import numpy as np
+    from torch import Tensor
+
+# What a network is asked for; `nets/network.py` turns it into normalisation modes.
+#   act      running statistics, nothing is updated
+#   choose   batch statistics (greedy choice inside an update)
+#   predict  batch statistics, and the running ones move
+#   target   batch statistics, nothing is updated
+Purpose = Literal["act", "choose", "predict", "target"]
+
+
+class Opening(NamedTuple):
+    """First frame of a learner's episode. Stacks before it are zero; the frame itself is pushed `count` times."""
+
+    frame: np.ndarray  # [*frame_shape]
+    count: int = 1
+
+
+class GameEnd(NamedTuple):
+    """A whole game (not a life) ended."""
+
+    score: float  # sum of raw rewards
+    steps: int  # agent steps
+
+
+class Step(NamedTuple):
+    """What one agent step gave. A learner's episode may end (life loss) while the game goes on."""
+
+    frame: np.ndarray  # [*frame_shape] newest observation; the true final one when the episode ended
+    reward: float  # raw: never clipped, never scaled
+    terminal: bool  # the learner's episode ended and nothing can follow (discount 0)
+    truncated: bool  # the learner's episode was cut by a cap; more would have followed
+    opening: Opening | None  # of the next episode, if this one ended (the environment resets itself)
+    game: GameEnd | None  # set when a whole game ended
+
+
+class Batch(NamedTuple):
+    """Everything an algorithm may know about data. Time is decided here, once: no loss ever sees `done`."""
+
+    obs: Tensor  # [B, *obs] u8 or f32
+    action: Tensor  # [B] i64
+    reward: Tensor  # [B] f32   Σ_{k<m} γ^k r_{t+k}, m ≤ n
+    discount: Tensor  # [B] f32   γ^m; 0 after a terminal
+    next_obs: Tensor  # [B, *obs]
+    weight: Tensor  # [B] f32   1 when sampling is uniform
+    index: Tensor  # [B] i64   for priority feedback
+
+
+class ReturnDist(NamedTuple):
+    """A discrete law Σ_k p_k δ_{z_k} with atoms in φ-space. Atoms need not be sorted."""
+
+    atoms: Tensor  # [..., N]
+    log_probs: Tensor  # [..., N]
+    taus: Tensor | None = None  # [..., N] quantile heads only
+
+
+class Phi(NamedTuple):
+    """An increasing homeomorphism of R onto (low, high), with its inverse."""
+
+    to: Callable[[Tensor], Tensor]
+    back: Callable[[Tensor], Tensor]
+    low: float = -float("inf")
+    high: float = float("inf")
+
+
+class Update(NamedTuple):
+    """What one gradient step reports."""
+
+    loss: float
+    index: np.ndarray  # [B] i64 of the batch
+    priority: np.ndarray  # [B] f32 per-sample loss
+    metrics: dict[str, float]

@@ -1,0 +1,132 @@
+"""Randomised histories: all that the ring offers equals what an obvious buffer of whole episodes offers."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from c2d.envs.spec import EnvSpec
+from c2d.replay.buffer import Replay
+from c2d.types import Opening, Step
+from tests.oracles.slow_replay import SlowReplay
+
+GAMMA = 0.9
+SHAPE = (2, 8, 8)  # 128 bytes: large enough to be compressed
+
+# One event of a history: what happens, and how often the next opening frame is counted.
+EVENTS = st.tuples(
+    st.sampled_from(["step"] * 6 + ["terminal", "truncated", "begin"]), st.sampled_from([1, 2, 4])
+)
+
+
+def pictures() -> np.ndarray:
+    """Picture number k spells k; its two channels differ; number 0 is all zeros. [K, C, H, W]"""
+    numbers = np.arange(1000)
+    all_of_them = np.zeros((1000, *SHAPE), dtype=np.uint8)
+    all_of_them[:, 0, 3, :3] = np.stack([numbers % 256, numbers // 256, numbers > 0], axis=1)
+    all_of_them[:, 1, 5, :3] = np.stack([numbers % 256, numbers // 256, 2 * (numbers > 0)], axis=1)
+    return all_of_them
+
+
+PICTURES = pictures()
+
+
+def spec_of(stack: int) -> EnvSpec:
+    return EnvSpec("test", "gym", SHAPE, "uint8", stack, actions=50, frames_per_step=1)
+
+
+def painted(stacks: list[list[int | None]], stack: int) -> np.ndarray:
+    """Stacks of numbers, None for zeros, as observations. [B, S·C, H, W]"""
+    numbers = np.array([[tag or 0 for tag in row] for row in stacks])  # [B, S]
+    return PICTURES[numbers].reshape(len(stacks), stack * SHAPE[0], *SHAPE[1:])
+
+
+class Pair:
+    """Feeds one history to the ring and to the oracle."""
+
+    def __init__(self, capacity: int, stack: int, n_step: int, truncation: str, compress: bool) -> None:
+        self.fast = Replay(spec_of(stack), capacity, n_step, GAMMA, truncation, compress=compress)
+        self.slow = SlowReplay(capacity, stack, n_step, GAMMA, truncation)
+        self.tag = 0
+        self.begin(1)
+
+    def next_tag(self) -> int:
+        self.tag += 1
+        return self.tag
+
+    def begin(self, count: int) -> None:
+        tag = self.next_tag()
+        self.fast.begin(Opening(PICTURES[tag], count))
+        self.slow.begin(tag, count)
+
+    def event(self, kind: str, count: int) -> None:
+        if kind == "begin":
+            return self.begin(count)
+        tag = self.next_tag()
+        opening = None if kind == "step" else (self.next_tag(), count)
+        action, reward = tag % 50, float(tag * 7 % 31 - 15)
+        self.slow.add(action, reward, tag, kind == "terminal", opening)
+        first = None if opening is None else Opening(PICTURES[opening[0]], count)
+        self.fast.add(
+            action, Step(PICTURES[tag], reward, kind == "terminal", kind == "truncated", first, None)
+        )
+
+    def check(self) -> None:
+        expected = self.slow.transitions()
+        slots = self.fast.sampleable()
+        assert len(self.fast) == len(slots) == len(expected)
+        np.testing.assert_array_equal(slots, [t.number % self.fast.capacity for t in expected])
+        if not expected:
+            return
+        batch = self.fast.read(slots)
+        np.testing.assert_array_equal(batch.obs, painted([t.obs for t in expected], self.slow.stack))
+        np.testing.assert_array_equal(
+            batch.next_obs, painted([t.next_obs for t in expected], self.slow.stack)
+        )
+        assert batch.action.tolist() == [t.action for t in expected]
+        np.testing.assert_allclose(batch.reward, [t.reward for t in expected], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(batch.discount, [t.discount for t in expected], rtol=1e-6)
+        assert batch.index.tolist() == slots.tolist()
+        drawn = self.fast.sampler.draw(50, np.random.default_rng(0))[0]
+        assert set(drawn.tolist()) <= set(slots.tolist())
+
+
+@given(
+    room=st.integers(0, 31),
+    stack=st.integers(1, 4),
+    n_step=st.integers(1, 5),
+    truncation=st.sampled_from(["drop", "bootstrap", "terminal"]),
+    compress=st.booleans(),
+    history=st.lists(EVENTS, min_size=1, max_size=120),
+    stride=st.integers(1, 9),
+)
+@settings(max_examples=250, deadline=None, derandomize=True, database=None)
+def test_never_a_wrong_state(
+    room: int, stack: int, n_step: int, truncation: str, compress: bool, history: list, stride: int
+) -> None:
+    pair = Pair(max(7, stack + n_step) + room, stack, n_step, truncation, compress)
+    for position, (kind, count) in enumerate(history):
+        pair.event(kind, count)
+        if position % stride == 0:
+            pair.check()
+    pair.check()
+
+
+def test_long_random_histories_wrap_many_times() -> None:
+    """Hypothesis prefers short histories; these go several times around rings of all small sizes."""
+    rng = np.random.default_rng(11)
+    kinds = np.array(["step", "terminal", "truncated", "begin"])
+    for trial in range(90):
+        stack, n_step = int(rng.integers(1, 5)), int(rng.integers(1, 6))
+        capacity = int(rng.integers(max(7, stack + n_step), 41))
+        pair = Pair(
+            capacity, stack, n_step, ["drop", "bootstrap", "terminal"][trial % 3], compress=trial % 2 == 0
+        )
+        ends = rng.uniform(0.02, 0.4)  # some histories of long episodes, some of short ones
+        for event in range(4 * capacity):
+            kind = str(rng.choice(kinds, p=[1 - ends, ends / 2, ends / 4, ends / 4]))
+            pair.event(kind, int(rng.choice([1, 2, 4])))
+            if event % 3 == trial % 3:
+                pair.check()
+        assert pair.fast.head > 2 * capacity or pair.fast.truncation == "drop"
