@@ -1,7 +1,7 @@
 """One Atari game under given rules, on the emulator of ale-py.
 
-Stickiness is applied here, frame by frame, and the emulator runs without its own: its saved state would omit the
-last executed action. So a saved game continues exactly, in any process.
+Stickiness is applied here, frame by frame, and the emulator runs without its own, because its saved state
+omits the last executed action. So a saved game continues exactly, in any process.
 """
 
 from __future__ import annotations
@@ -48,6 +48,10 @@ class AtariGame:
         self._resize = _resizer(height, width, rules)
         self._screen = self._resize.screen
         self._earlier = np.empty_like(self._screen)  # the frame before the last one of a step
+        self._last = NOOP  # the action executed in the last emulated frame
+        self._lives = 0
+        self._steps = self._frames = 0  # of the whole game
+        self._score = 0.0
         # bound once: these are called for every emulated frame
         self._act = self._ale.act
         self._lives_now = self._ale.lives
@@ -128,12 +132,13 @@ class AtariGame:
     def _frame(self) -> np.ndarray:
         """The present screen alone, resized. [1, size, size]"""
         self._grab(self._screen)
-        return self._resize()
+        frame: np.ndarray = self._resize()
+        return frame
 
     # ------------------------------------------------------ saving and restoring
 
     def save(self) -> dict[str, Any]:
-        """Everything the rest of the game depends on, as plain values and bytes. The frame stack is the caller's."""
+        """All that the rest of the game depends on, as plain values; the frame stack is the caller's."""
         return {
             "ale": self._ale.cloneState(include_rng=True).serialize(),
             "rng": self._rng.bit_generator.state,
@@ -188,7 +193,7 @@ def _rom_path(rom: str) -> Path:
         raise UserError("Atari games need the emulator: pip install 'c2d[atari]'.") from None
     path = Path(ale_py.__file__).parent / "roms" / f"{rom}.bin"
     if not path.is_file():
-        raise UserError(f"This ale-py has no ROM {rom!r} in {path.parent}: pip install 'c2d[atari]' brings one that has.")
+        raise UserError(f"No ROM {rom!r} in {path.parent}: install the ale-py of 'c2d[atari]', which has it.")
     return path
 
 

@@ -1,11 +1,11 @@
 """The Atari games of the paper's table, with the scores of random play and of a human tester.
 
-Scores: DQN Zoo's `atari_data.py` (google-deepmind/dqn_zoo), the no-op-start figures of the literature (Mnih et al.
-2015, Wang et al. 2016). Two entries differ between sources: rliable's notebook puts Video Pinball's random score at 0
-instead of 16256.9, and the paper's figures agree with a human score of -9.3 for Tennis instead of -8.3.
-Action counts are the minimal action sets of the authors' runs. 55 games belong to the paper's benchmark; Defender and
-Surround have scores but are not among them; Air Raid, Carnival, Elevator Action, Journey Escape and Pooyan are run by
-Dopamine without published human scores.
+Scores: the no-op-start figures of the literature as listed in DQN Zoo's `atari_data.py`
+(google-deepmind/dqn_zoo). Two entries differ between sources: rliable's notebook puts Video Pinball's random
+score at 0 instead of 16256.9, and the paper's figures agree with a human score of -9.3 for Tennis, not -8.3.
+Action counts are the minimal action sets of the authors' runs. 55 games make the paper's benchmark. Defender
+and Surround have scores but are not among them; Air Raid, Carnival, Elevator Action, Journey Escape and Pooyan
+are run by Dopamine but have no scores in that table.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def game(key: str) -> Game:
 
 
 def human_normalised(key: str, score: float) -> float | None:
-    """(score - random) / (human - random): 0 is random play, 1 a human tester; None without published scores."""
+    """(score - random) / (human - random): 0 is random play, 1 a human tester; None if not published."""
     row = game(key)
     if row.random is None or row.human is None:
         return None

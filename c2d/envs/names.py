@@ -24,7 +24,7 @@ class EnvName:
     """A resolved name."""
 
     family: Family
-    key: str  # within the family: "bankheist", "space_invaders", "CartPole-v1", "pkg.module:Class", "toy/bimodal"
+    key: str  # within the family: "bankheist", "space_invaders", "CartPole-v1", "module:Class", "toy/bimodal"
     canonical: str  # "atari/bankheist", "gym/CartPole-v1", ...
 
 
@@ -66,7 +66,7 @@ def _atari(text: str, rest: str) -> EnvName:
     if key in GAMES:
         return EnvName("atari", key, f"atari/{key}")
     hint = did_you_mean(key, GAMES)
-    raise UserError(f"Unknown Atari game {text!r}.{hint} Accepted: {len(GAMES)} games, such as breakout or ms_pacman.")
+    raise UserError(f"Unknown Atari game {text!r}.{hint} Accepted: {len(GAMES)} games, such as ms_pacman.")
 
 
 def _minatar(text: str, rest: str) -> EnvName:
@@ -112,10 +112,9 @@ def _registered() -> list[str]:
 
 
 def _unknown(text: str) -> UserError:
-    near = did_you_mean(_atari_key(text), GAMES)
-    if not near:
-        from c2d.envs.toy import TOYS
+    from c2d.envs.toy import TOYS
 
-        others = [f"minatar/{game}" for game in MINATAR_GAMES] + [f"toy/{toy}" for toy in TOYS] + _registered()
-        near = did_you_mean(text, others)
+    prefixed = [f"minatar/{game}" for game in MINATAR_GAMES] + [f"toy/{toy}" for toy in TOYS]
+    near = did_you_mean(text, prefixed) if "/" in text else did_you_mean(_atari_key(text), GAMES)
+    near = near or did_you_mean(text, prefixed + _registered())
     return UserError(f"Unknown environment {text!r}.{near} {ACCEPTED}")

@@ -24,7 +24,7 @@ def _require(ok: bool, setting: str, value: object, accepted: str) -> None:
 def _check_common(truncation: str, stack: int, cap_steps: int | None) -> None:
     _require(truncation in TRUNCATIONS, "truncation", truncation, f"give one of {', '.join(TRUNCATIONS)}")
     _require(stack >= 1, "stack", stack, "give a number of frames, at least 1")
-    _require(cap_steps is None or cap_steps >= 1, "cap_steps", cap_steps, "give agent steps, at least 1, or None")
+    _require(cap_steps is None or cap_steps >= 1, "cap_steps", cap_steps, "give steps, at least 1, or None")
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class AtariRules:
     chosen one (Machado et al. 2018)."""
 
     life_loss_ends_episode: bool = True
-    """Whether losing a life ends the learner's episode. The game itself goes on; scores are of whole games."""
+    """Whether losing a life ends the learner's episode. The game goes on: scores are of whole games."""
 
     cap_steps: int | None = 27_000
-    """Longest game, in agent steps (27,000 steps of 4 frames are 108,000 frames or 30 minutes); None: no cap."""
+    """Longest game, in agent steps (27,000 of 4 frames are 108,000 frames or 30 minutes); None: no cap."""
 
     cap_frames: int | None = None
     """Longest game, in emulated frames; None: no cap."""
@@ -49,7 +49,7 @@ class AtariRules:
     observation, or treat it as terminal."""
 
     action_repeat: int = 4
-    """Emulated frames per agent step: the chosen action is repeated this often and the rewards are added up."""
+    """Emulated frames per agent step: the action is repeated this often and the rewards are added up."""
 
     frame_size: int = 84
     """Height and width of a frame after resizing, in pixels."""
@@ -64,8 +64,8 @@ class AtariRules:
     """Use all 18 joystick actions instead of the game's minimal set."""
 
     opening_count: int = 2
-    """How often the first frame is put on the empty stack when an episode follows another: 2 gives [0, 0, f, f]
-    as in the authors' runs, 1 gives [0, 0, 0, f]. After start-up it is always 1."""
+    """How often the first frame f is put on the empty stack when an episode follows another: 2 gives
+    [0, 0, f, f] as in the authors' runs, 1 gives [0, 0, 0, f]. After start-up it is always 1."""
 
     resize: Resize = "area"
     """Interpolation from the screen's 210x160 pixels to the frame."""
@@ -73,9 +73,8 @@ class AtariRules:
     def __post_init__(self) -> None:
         _check_common(self.truncation, self.stack, self.cap_steps)
         _require(0.0 <= self.sticky <= 1.0, "sticky", self.sticky, "give a probability from 0 to 1")
-        _require(
-            self.cap_frames is None or self.cap_frames >= 1, "cap_frames", self.cap_frames, "give frames, at least 1, or None"
-        )
+        cap = self.cap_frames
+        _require(cap is None or cap >= 1, "cap_frames", cap, "give frames, at least 1, or None")
         _require(self.action_repeat >= 1, "action_repeat", self.action_repeat, "give frames, at least 1")
         _require(8 <= self.frame_size <= 160, "frame_size", self.frame_size, "give 8 to 160 pixels")
         _require(self.noop_max >= 0, "noop_max", self.noop_max, "give frames, 0 for none")
@@ -91,7 +90,11 @@ PROTOCOLS: dict[str, AtariRules] = {
     "dopamine": AtariRules(life_loss_ends_episode=False, truncation="terminal", opening_count=1),
     # Dopamine on Gymnasium: the emulator's own limit of 100,000 frames replaces the cap in steps
     "dopamine-2024": AtariRules(
-        life_loss_ends_episode=False, cap_steps=None, cap_frames=100_000, truncation="terminal", opening_count=1
+        life_loss_ends_episode=False,
+        cap_steps=None,
+        cap_frames=100_000,
+        truncation="terminal",
+        opening_count=1,
     ),
 }
 
@@ -106,7 +109,7 @@ class MinAtarRules:
     """How a MinAtar game is played. The defaults are MinAtar's own, plus a cap for agents that never lose."""
 
     sticky: float = 0.1
-    """Probability, per step, that the action executed before is executed once more instead of the chosen one."""
+    """Probability, per step, that the action executed before is executed again instead of the chosen one."""
 
     ramping: bool = True
     """Whether games grow harder as they go on (where the game knows how)."""
@@ -137,8 +140,8 @@ class GymRules:
     """Longest episode, in agent steps, beside the environment's own limit; None: only its own."""
 
     truncation: Truncation = "bootstrap"
-    """What the learner makes of a step at which an episode is truncated: drop it, bootstrap from the true final
-    observation, or treat it as terminal."""
+    """What the learner makes of a step at which an episode is truncated: drop it, bootstrap from the true
+    final observation, or treat it as terminal."""
 
     stack: int = 1
     """Observations the agent sees at once, the newest and those before it."""

@@ -1,8 +1,8 @@
 """From the emulator's screen to the learner's frame.
 
-OpenCV's area kernel takes about a sixth of the time of four emulated frames. Yet from one step to the next most of a
-screen stays as it was, and rows shrink in groups that do not mix: from 210 to 84, five rows of the screen, a band,
-make two rows of the frame. So only the bands that changed are resized again. The result is OpenCV's, bit for bit.
+OpenCV's area kernel takes about a sixth of the time of four emulated frames. Yet from one step to the next
+most of a screen stays as it was, and rows shrink in groups that do not mix: from 210 to 84, five rows of the
+screen, a band, make two rows of the frame. So only bands that changed are resized; the result is OpenCV's own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ import numpy as np
 
 from c2d.envs.protocols import Resize
 
-_KERNELS: dict[Resize, int] = {"area": cv2.INTER_AREA, "linear": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST}
+_KERNELS: dict[Resize, int] = {
+    "area": cv2.INTER_AREA,
+    "linear": cv2.INTER_LINEAR,
+    "nearest": cv2.INTER_NEAREST,
+}
 _any = np.logical_or.reduce
 
 

@@ -1,1 +1,185 @@
-TOYS={}
+"""Small decision processes whose law of the discounted return is known exactly, for tests.
+
+A state offers actions; an action is a list of outcomes, each with a probability, a reward and a next state
+(or the end). States are numbered and seen as one-hot vectors. No state can be reached twice in an episode, so all
+outcomes can be listed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from c2d.envs.protocols import GymRules
+from c2d.envs.spec import EnvSpec
+from c2d.errors import UserError, did_you_mean
+from c2d.types import GameEnd, Opening, Step
+
+
+class Outcome(NamedTuple):
+    prob: float
+    reward: float
+    to: int | None  # None: the episode ends
+
+
+@dataclass(frozen=True)
+class Toy:
+    """Starts in state 0. Transitions go to higher states only."""
+
+    about: str
+    states: tuple[tuple[tuple[Outcome, ...], ...], ...]  # [state][action][outcome]
+
+
+def _walk(reward: float, to: int | None) -> tuple[Outcome, ...]:
+    return (Outcome(1.0, reward, to),)
+
+
+TOYS: dict[str, Toy] = {
+    "bimodal": Toy(
+        "Two far modes after a sure first step; the worse action has a single one.",
+        (
+            (_walk(1.0, 1), _walk(0.0, 2)),
+            ((Outcome(0.5, 10.0, 3), Outcome(0.5, -6.0, 3)), _walk(-2.0, 3)),
+            (_walk(0.0, 3), _walk(0.5, 3)),
+            (_walk(1.0, None), (Outcome(0.5, 1.0, None), Outcome(0.5, -3.0, None))),
+        ),
+    ),
+    "skewed": Toy(
+        "A chain on which a rare prize may fall at each of three states: a long right tail.",
+        (
+            ((Outcome(0.9, 0.0, 1), Outcome(0.1, 20.0, 1)), _walk(0.5, 1)),
+            ((Outcome(0.8, 1.0, 2), Outcome(0.2, 8.0, 2)), _walk(2.0, 2)),
+            ((Outcome(0.95, 0.0, None), Outcome(0.05, 40.0, None)), _walk(1.0, None)),
+        ),
+    ),
+    "negative": Toy(
+        "Only losses. The greedy choice gives up a small sure loss now for a much smaller one later.",
+        (
+            (_walk(-1.0, 1), _walk(-3.0, 2)),
+            ((Outcome(0.7, -12.0, 3), Outcome(0.3, -4.0, 3)), _walk(-10.0, 3)),
+            ((Outcome(0.5, -1.0, 3), Outcome(0.5, -5.0, 3)), _walk(-4.0, 3)),
+            ((Outcome(0.25, -8.0, None), Outcome(0.75, 0.0, None)), _walk(-3.0, None)),
+        ),
+    ),
+    "large": Toy(
+        "Returns around a thousand with a loss as large: the range that clipped rewards cannot tell apart.",
+        (
+            ((Outcome(0.75, 900.0, 1), Outcome(0.25, -300.0, 1)), _walk(400.0, 1)),
+            ((Outcome(0.6, 700.0, 2), Outcome(0.4, 100.0, 2)), _walk(450.0, 2)),
+            (_walk(200.0, None), (Outcome(0.5, -1000.0, None), Outcome(0.5, 1000.0, None))),
+        ),
+    ),
+    "sure": Toy(
+        "Four states and nothing random: the return is a single number, reached only by looking ahead.",
+        (
+            (_walk(1.0, 1), _walk(0.0, 2)),
+            (_walk(1.0, 3), _walk(0.0, 3)),
+            (_walk(4.0, 3), _walk(0.0, 3)),
+            (_walk(2.0, None), _walk(-1.0, None)),
+        ),
+    ),
+}
+
+
+def law(name: str, state: int, action: int, gamma: float) -> tuple[np.ndarray, np.ndarray]:
+    """Law of the discounted return after `action` in `state`, best actions afterwards.
+
+    Returns (values [K], probabilities [K]), values ascending and distinct.
+    """
+    return _pushed(_toy(name), state, action, gamma)
+
+
+def best_action(name: str, state: int, gamma: float) -> int:
+    """The action of largest expected return; the first of equals."""
+    toy = _toy(name)
+    means = [float(np.dot(*_pushed(toy, state, action, gamma))) for action in range(len(toy.states[state]))]
+    return int(np.argmax(means))
+
+
+def _pushed(toy: Toy, state: int, action: int, gamma: float) -> tuple[np.ndarray, np.ndarray]:
+    values, probs = [], []
+    for outcome in toy.states[state][action]:
+        later, chance = _optimal(toy, outcome.to, gamma)
+        values.append(outcome.reward + gamma * later)
+        probs.append(outcome.prob * chance)
+    return _merged(np.concatenate(values), np.concatenate(probs))
+
+
+def _optimal(toy: Toy, state: int | None, gamma: float) -> tuple[np.ndarray, np.ndarray]:
+    if state is None:
+        return np.zeros(1), np.ones(1)
+    laws = [_pushed(toy, state, action, gamma) for action in range(len(toy.states[state]))]
+    return max(laws, key=lambda pair: float(np.dot(*pair)))  # the first of equals
+
+
+def _merged(values: np.ndarray, probs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Equal values (to 12 digits) become one."""
+    distinct, where = np.unique(values.round(12), return_inverse=True)
+    return distinct, np.bincount(where, weights=probs)
+
+
+def _toy(name: str) -> Toy:
+    if name not in TOYS:
+        raise UserError(f"Unknown toy {name!r}.{did_you_mean(name, TOYS)} Accepted: {', '.join(TOYS)}.")
+    return TOYS[name]
+
+
+class ToyGame:
+    """An `Environment` that plays a toy. Frames are one-hot states [D] f32; all zero after the end."""
+
+    def __init__(self, name: str, rules: GymRules, seed: int) -> None:
+        self.rules = rules
+        self._toy = _toy(name)
+        self._rng = np.random.Generator(np.random.PCG64(seed))
+        states = len(self._toy.states)
+        self._codes = np.eye(states, dtype=np.float32)
+        actions = len(self._toy.states[0])
+        self.spec = EnvSpec(
+            name=f"toy/{name}",
+            family="gym",
+            frame_shape=(states,),
+            frame_dtype="float32",
+            stack=rules.stack,
+            actions=actions,
+            frames_per_step=1,
+            action_names=tuple(str(action) for action in range(actions)),
+        )
+        self.start()
+
+    def start(self) -> Opening:
+        self._state = 0
+        self._steps = 0
+        self._score = 0.0
+        return Opening(self._codes[0].copy(), 1)
+
+    def step(self, action: int) -> Step:
+        outcomes = self._toy.states[self._state][action]
+        draw, chosen = self._rng.random(), outcomes[-1]
+        for outcome in outcomes:
+            draw -= outcome.prob
+            if draw < 0:
+                chosen = outcome
+                break
+        self._steps += 1
+        self._score += chosen.reward
+        terminal = chosen.to is None
+        frame = self._codes[chosen.to].copy() if chosen.to is not None else np.zeros_like(self._codes[0])
+        capped = self._steps == self.rules.cap_steps
+        if chosen.to is not None and not capped:
+            self._state = chosen.to
+            return Step(frame, chosen.reward, False, False, None, None)
+        game = GameEnd(self._score, self._steps)
+        return Step(frame, chosen.reward, terminal, not terminal, self.start(), game)
+
+    def passport(self) -> dict[str, Any]:
+        return {"env": self.spec.name, **asdict(self.rules), "score": "raw, whole episodes"}
+
+    def render(self) -> np.ndarray:
+        """A row of cells, the present state lit."""
+        row = (255 * self._codes[self._state]).astype(np.uint8).repeat(16)  # [16·D]
+        return np.broadcast_to(row[None, :, None], (16, row.size, 3)).copy()
+
+    def close(self) -> None:
+        """Nothing to free."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
-import lz4.block  # type: ignore[import-untyped]
+import lz4.block
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,7 +20,7 @@ class Frames(Protocol):
         ...
 
     def gather(self, slots: NDArray[np.int64], out: NDArray[Any]) -> None:
-        """Fill `out` [*slots.shape, *frame_shape] with the frames of `slots`; zeros where a slot is -1."""
+        """Fill contiguous `out` [*slots.shape, *frame_shape] with the frames of `slots`; zeros for -1."""
         ...
 
     @property
@@ -68,13 +68,18 @@ class CompressedFrames:
         self._blobs[slot] = blob
 
     def gather(self, slots: NDArray[np.int64], out: NDArray[Any]) -> None:
-        distinct, where = np.unique(slots, return_inverse=True)
-        blobs, size, expand = self._blobs, self._size, lz4.block.decompress
-        expanded = b"".join(
-            [self._zeros if slot < 0 else expand(blobs[slot], size) for slot in distinct.tolist()]
-        )
-        pool = np.frombuffer(expanded, dtype=self._dtype).reshape(len(distinct), *self._shape)
-        np.take(pool, where.reshape(slots.shape), axis=0, out=out, mode="clip")
+        # Each distinct frame is expanded straight into the first place that needs it, then copied to the
+        # others. Besides `out` little is allocated: larger temporaries would make the C library give memory
+        # back to the system after each call and fetch it again, page by page.
+        distinct, first, where = np.unique(slots, return_index=True, return_inverse=True)
+        rows = out.reshape(slots.size, *self._shape)  # a view
+        memory, size = rows.reshape(-1).view(np.uint8).data, self._size
+        for slot, row in zip(distinct.tolist(), first.tolist(), strict=True):
+            frame = lz4.block.decompress(self._blobs[slot], size) if slot >= 0 else self._zeros
+            memory[row * size : (row + 1) * size] = frame
+        source = first[where.reshape(-1)]  # [slots.size] the place that holds what each place needs
+        repeated = np.flatnonzero(source != np.arange(slots.size))
+        rows[repeated] = rows[source[repeated]]
 
     @property
     def bytes_used(self) -> int:

@@ -192,6 +192,16 @@ def test_gradient_is_finite_at_ties_and_follows_the_documented_order() -> None:
             torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
 
 
+def test_tied_atoms_keep_the_order_given_however_many_they_are() -> None:
+    """All 64 atoms of both laws are one: the gradient reads them as x_1 < … < x_32 < y_1 < … < y_32."""
+    mu, nu = (random_law(seed, 4, 32, torch.float32) for seed in (21, 22))
+    mu, nu = (each._replace(atoms=torch.full((4, 32), 1.5)) for each in (mu, nu))
+    spread = 1.5 + torch.arange(64.0).expand(4, 64)
+    apart = mu._replace(atoms=spread[:, :32]), nu._replace(atoms=spread[:, 32:])
+    torch.testing.assert_close(gradients(cramer, mu, nu)[0], gradients(cramer, *apart)[0], rtol=0, atol=0)
+    assert cramer(mu, nu).tolist() == [0.0] * 4
+
+
 def test_collapsed_target_pulls_every_atom_toward_it() -> None:
     """After a terminal all target atoms are one: left of it gradients are negative, right of it positive."""
     mu = random_law(12, 4, 32, torch.float32)

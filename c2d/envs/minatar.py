@@ -1,0 +1,119 @@
+"""MinAtar games (Young & Tian 2019): ten by ten pictures whose channels are objects, cheap to play.
+
+Every game draws from a generator made of the run's seed and the game's number, so a game can be played again
+from these two and its actions.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from dataclasses import asdict
+from importlib import metadata
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from c2d.envs.protocols import MinAtarRules
+from c2d.envs.spec import EnvSpec
+from c2d.errors import UserError
+from c2d.types import GameEnd, Opening, Step
+
+ACTION_NAMES = {"n": "NOOP", "l": "LEFT", "u": "UP", "r": "RIGHT", "d": "DOWN", "f": "FIRE"}
+NOOP = 0
+
+
+class MinAtarGame:
+    """An `Environment`. Frames are [C, 10, 10] u8 of zeros and ones."""
+
+    def __init__(self, key: str, rules: MinAtarRules, seed: int) -> None:
+        self.rules = rules
+        self._seed = seed
+        self._game = _import_game(key).Env(ramping=rules.ramping)
+        self._actions = self._game.minimal_action_set() if rules.minimal_actions else list(range(6))
+        height, width, channels = self._game.state_shape()
+        self.spec = EnvSpec(
+            name=f"minatar/{key}",
+            family="minatar",
+            frame_shape=(channels, height, width),
+            frame_dtype="uint8",
+            stack=rules.stack,
+            actions=len(self._actions),
+            frames_per_step=1,
+            action_names=tuple(ACTION_NAMES[self._game.action_map[action]] for action in self._actions),
+        )
+        self._next_game = 0
+        self._reset_game()
+        self._next_game = 0  # the first `start` plays game 0
+
+    def start(self) -> Opening:
+        self._reset_game()
+        return Opening(self._frame(), 1)
+
+    def step(self, action: int) -> Step:
+        if self._rng.random_sample() >= self.rules.sticky:
+            self._last = self._actions[action]
+        raw, terminal = self._game.act(self._last)
+        reward = float(raw)
+        self._steps += 1
+        self._score += reward
+        frame = self._frame()
+        capped = self._steps == self.rules.cap_steps
+        if not terminal and not capped:
+            return Step(frame, reward, False, False, None, None)
+        game = GameEnd(self._score, self._steps)
+        self._reset_game()
+        return Step(frame, reward, bool(terminal), not terminal, Opening(self._frame(), 1), game)
+
+    def _reset_game(self) -> None:
+        # MinAtar draws through the older RandomState interface
+        bits = np.random.MT19937(np.random.SeedSequence([self._seed, self._next_game]))
+        self._rng = self._game.random = np.random.RandomState(bits)
+        self._game.reset()
+        self._next_game += 1
+        self._last = NOOP
+        self._steps = 0
+        self._score = 0.0
+
+    def _frame(self) -> np.ndarray:
+        picture = self._game.state()  # [10, 10, C] bool, made anew at each call
+        return np.ascontiguousarray(picture.transpose(2, 0, 1)).view(np.uint8)
+
+    def passport(self) -> dict[str, Any]:
+        return {
+            "env": self.spec.name,
+            **asdict(self.rules),
+            "actions": list(self.spec.action_names),
+            "minatar": metadata.version("minatar"),
+            "score": "raw, whole games",
+        }
+
+    def render(self) -> np.ndarray:
+        """Each cell in the color of its last channel, 16 pixels wide."""
+        frame = self._frame()
+        top = np.where(frame.any(0), frame.shape[0] - frame[::-1].argmax(0), 0)  # [10, 10], 0: empty
+        hues = np.linspace(0.0, 1.0, frame.shape[0], endpoint=False)
+        wheel = 0.55 + 0.45 * np.cos(2 * np.pi * (hues[:, None] + np.array([0.0, 1 / 3, 2 / 3])))  # [C, 3]
+        palette = np.vstack([np.zeros((1, 3)), 255 * wheel]).astype(np.uint8)
+        return palette[top].repeat(16, axis=0).repeat(16, axis=1)
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def _import_game(key: str) -> ModuleType:
+    """The game's module alone: `import minatar` would load matplotlib and seaborn, seconds of work."""
+    spec = importlib.util.find_spec("minatar")
+    if spec is None or spec.submodule_search_locations is None:
+        raise UserError("MinAtar games need the minatar package: pip install 'c2d[minatar]'.")
+    name = f"c2d.envs._minatar_{key}"
+    if name not in sys.modules:
+        path = f"{spec.submodule_search_locations[0]}/environments/{key}.py"
+        game_spec = importlib.util.spec_from_file_location(name, path)
+        assert game_spec is not None and game_spec.loader is not None
+        module = importlib.util.module_from_spec(game_spec)
+        game_spec.loader.exec_module(module)
+        sys.modules[name] = module
+    return sys.modules[name]

@@ -1,0 +1,50 @@
+"""The command line that begins a recorded Atari run again."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from typing import Any
+
+from c2d.agents.recipes import RECIPES
+from c2d.config import Config, to_json
+from c2d.envs.protocols import PROTOCOLS, AtariRules
+
+_ALWAYS = ("recipe", "iterations", "seed")
+_HERE_ONLY = ("env", "run_dir", "device", "threads", "compress_replay", "tensorboard")  # alter no result, or stand apart
+
+
+def train_command(config: dict[str, Any]) -> str:
+    """`c2d train` with every setting that differs from the game's defaults. `config` is in its JSON form."""
+    usual = Config(
+        env=config["env"],
+        recipe=config["recipe"],
+        protocol=config["protocol"],
+        rules=PROTOCOLS.get(config["protocol"], AtariRules()),
+        agent=RECIPES.get(config["recipe"], dataclasses.replace(RECIPES["c2d"])),
+    )
+    before, now = _flat(to_json(usual)), _flat(config)
+    words = ["c2d", "train", str(config["env"]).removeprefix("atari/")]
+    for name, value in now.items():
+        if name in _HERE_ONLY or (name not in _ALWAYS and before.get(name) == value):
+            continue
+        words += [f"--{name.replace('_', '-')}", str(value)]
+    if config["run_dir"] is not None:
+        words += ["--run-dir", str(config["run_dir"])]
+    return shlex.join(words)
+
+
+def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"agent": {"phi": {"beta": 1}}} -> {"phi.beta": 1}, named as on the command line."""
+    flat: dict[str, Any] = {}
+    for name, item in value.items():
+        if isinstance(item, dict):
+            flat.update(_flat(item, prefix if name == "agent" else f"{prefix}{name}."))
+        elif name == "kind" and prefix:
+            if prefix == "encoder.":
+                flat["encoder"] = str(item).lower()
+            elif prefix == "phi.":
+                flat["phi.kind"] = item
+        elif name != "kind":
+            flat[prefix + name] = item
+    return flat
