@@ -168,10 +168,10 @@ _CLASSES: dict[str, Any] = {
 
 
 def to_json(value: Any) -> Any:
-    """Nested dataclasses as dictionaries with a "kind"."""
+    """Nested dataclasses as dictionaries with a "class", which no field can be called."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {"kind": type(value).__name__, **fields}
+        return {"class": type(value).__name__, **fields}
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -181,12 +181,12 @@ def from_json(value: Any) -> Any:
         return tuple(from_json(item) for item in value)
     if not isinstance(value, dict):
         return value
-    kind = value.get("kind")
+    kind = value.get("class")
     if kind not in _CLASSES:
-        raise UserError(f'config holds an object of unknown kind "{kind}"; kinds: {", ".join(_CLASSES)}')
+        raise UserError(f'config holds an object of unknown class "{kind}"; classes: {", ".join(_CLASSES)}')
     cls = _CLASSES[kind]
     known = {f.name for f in dataclasses.fields(cls)}
-    given = {key: item for key, item in value.items() if key != "kind"}
+    given = {key: item for key, item in value.items() if key != "class"}
     for key in given:
         if key not in known:
             raise UserError(f'config has unknown setting "{key}" in {kind}.{did_you_mean(key, known)}')
@@ -204,5 +204,5 @@ def read_config(path: Path) -> Config:
     except UserError as error:
         raise UserError(f"config file {path}: {error}") from None
     if not isinstance(loaded, Config):
-        raise UserError(f'config file {path} does not hold a config: its outermost "kind" must be Config')
+        raise UserError(f'config file {path} does not hold a config: its outermost "class" must be Config')
     return loaded

@@ -27,7 +27,7 @@ class Opening(NamedTuple):
     """First frame of a learner's episode. Stacks before it are zero; the frame itself is pushed `count` times."""
 
     frame: np.ndarray  # [*frame_shape]
-    count: int = 1
+    count: int = 1  # type: ignore[assignment]  # hides a method of tuples that nobody calls
 
 
 class GameEnd(NamedTuple):
@@ -57,7 +57,7 @@ class Batch(NamedTuple):
     discount: Tensor  # [B] f32   γ^m; 0 after a terminal
     next_obs: Tensor  # [B, *obs]
     weight: Tensor  # [B] f32   1 when sampling is uniform
-    index: Tensor  # [B] i64   for priority feedback
+    index: Tensor  # type: ignore[assignment]  # [B] i64   for priority feedback
 
 
 class ReturnDist(NamedTuple):
@@ -81,6 +81,6 @@ class Update(NamedTuple):
     """What one gradient step reports."""
 
     loss: float
-    index: np.ndarray  # [B] i64 of the batch
+    index: np.ndarray  # type: ignore[assignment]  # [B] i64 of the batch
     priority: np.ndarray  # [B] f32 per-sample loss
     metrics: dict[str, float]

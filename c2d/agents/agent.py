@@ -27,7 +27,7 @@ class Distribution(NamedTuple):
     @property
     def mean(self) -> np.ndarray:
         """Expected real return of each action. [A] or [B, A]"""
-        return (self.probs * self.returns).sum(-1)
+        return np.asarray((self.probs * self.returns).sum(-1))
 
 
 class Agent:
@@ -63,7 +63,9 @@ class Agent:
         return safetensors.torch.save(state)
 
     @classmethod
-    def from_bytes(cls, data: bytes, recipe: Recipe, spec: EnvSpec, device: str = "cpu", source: str = "weights") -> Agent:
+    def from_bytes(
+        cls, data: bytes, recipe: Recipe, spec: EnvSpec, device: str = "cpu", source: str = "weights"
+    ) -> Agent:
         network = build_network(recipe, spec, torch.Generator().manual_seed(0)).to(device)
         try:
             network.load_state_dict(safetensors.torch.load(data))

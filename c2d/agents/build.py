@@ -58,7 +58,9 @@ def _build_encoder(recipe: Recipe, env: EnvSpec) -> Any:
     pixel_scale = 1 / 255 if env.frame_dtype == "uint8" and env.family != "minatar" else 1.0
     if isinstance(encoder, spec.Mlp):
         if picture:
-            raise UserError(f"encoder mlp takes vector observations, {env.name} gives {env.obs_shape}; use nature or minatar")
+            raise UserError(
+                f"encoder mlp takes vector observations, {env.name} gives {env.obs_shape}; use nature or minatar"
+            )
         return encoders.Dense(env.obs_shape, encoder.widths)
     if not picture:
         raise UserError(

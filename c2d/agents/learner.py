@@ -22,13 +22,23 @@ class Learner:
     """Owns the online and the target network and the optimizer."""
 
     def __init__(
-        self, online: ValueNetwork, target: ValueNetwork, phi: Phi, loss: Loss, bootstrap: Bootstrap, optim: Optim
+        self,
+        online: ValueNetwork,
+        target: ValueNetwork,
+        phi: Phi,
+        loss: Loss,
+        bootstrap: Bootstrap,
+        optim: Optim,
     ) -> None:
         self.online, self.target = online, target
         self.phi, self.loss, self.bootstrap, self.optim = phi, loss, bootstrap, optim
         self._parameters = [p for p in online.parameters() if p.requires_grad]
         self.optimizer = torch.optim.Adam(
-            self._parameters, lr=optim.learning_rate, betas=(optim.beta1, optim.beta2), eps=optim.eps, fused=True
+            self._parameters,
+            lr=optim.learning_rate,
+            betas=(optim.beta1, optim.beta2),
+            eps=optim.eps,
+            fused=True,
         )
         self.updates = 0
         for parameter in target.parameters():
@@ -62,10 +72,10 @@ class Learner:
     def _descend(self) -> Tensor:
         """Clip by the global norm and step; returns the norm before clipping."""
         gradients = [p.grad for p in self._parameters if p.grad is not None]
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         if self.optim.clip_norm is not None:  # the fused kernel divides gradients by this on its way through
-            self.optimizer.grad_scale = torch.clamp(norm / self.optim.clip_norm, min=1.0)
-            self.optimizer.found_inf = torch.zeros_like(norm)
+            self.optimizer.grad_scale = torch.clamp(norm / self.optim.clip_norm, min=1.0)  # type: ignore[attr-defined]
+            self.optimizer.found_inf = torch.zeros_like(norm)  # type: ignore[attr-defined]
         self.updates += 1
         if self.optim.eps_form == "keras":  # deviates: D03
             correction = math.sqrt(1.0 - self.optim.beta2**self.updates)

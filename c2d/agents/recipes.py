@@ -109,5 +109,3 @@ _SCALES: dict[str, Callable[[Recipe, EnvSpec], Recipe]] = {
     "picture": _picture,
     "planes": _planes,
 }
-
-

@@ -45,7 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         if words[0] not in COMMANDS:
-            raise UserError(f'unknown command "{words[0]}".{did_you_mean(words[0], COMMANDS)} Commands: {", ".join(COMMANDS)}')
+            raise UserError(
+                f'unknown command "{words[0]}".{did_you_mean(words[0], COMMANDS)} Commands: {", ".join(COMMANDS)}'
+            )
         importlib.import_module(COMMANDS[words[0]][0]).main(words[1:])
     except UserError as error:
         print(f"c2d: {error}", file=sys.stderr)

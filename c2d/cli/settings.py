@@ -5,24 +5,40 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+from typing import TypeVar
 
 import tyro
 
 from c2d.config import Config
 from c2d.errors import UserError
 
+Options = TypeVar("Options")
+
 
 def parse(config: Config, arguments: list[str]) -> Config:
     """Apply `--setting value` pairs. `--help` explains every setting with the defaults of this config and exits."""
+    return options(
+        Config,
+        [config.env, *arguments],
+        prog="c2d train ENV",
+        description="Train an agent. Times are in agent steps unless said otherwise; defaults depend on ENV.",
+        default=config,
+    )
+
+
+def options(
+    cls: type[Options], arguments: list[str], prog: str, description: str, default: Options | None = None
+) -> Options:
+    """The options of a command: a dataclass whose fields and their docstrings are the settings and their help."""
     complaints = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaints):
             return tyro.cli(
-                Config,
-                default=config,
-                args=[config.env, *arguments],
-                prog="c2d train ENV",
-                description="Train an agent. Times are in agent steps unless said otherwise; defaults depend on ENV.",
+                cls,
+                **({} if default is None else {"default": default}),
+                args=arguments,
+                prog=prog,
+                description=description,
                 config=(tyro.conf.FlagConversionOff, tyro.conf.AvoidSubcommands),
             )
     except SystemExit as exit:
@@ -49,4 +65,6 @@ def _one_line(text: str) -> str:
     words = " ".join(re.sub(r"[│╭╮╰╯─]+", " ", plain).split())
     for tail in ("Argument helptext:", "For full helptext"):
         words = words.partition(tail)[0].strip()
-    return words.removeprefix("Parsing error ").removeprefix("Value error ")
+    for title in ("Parsing error ", "Value error ", "Unrecognized options "):
+        words = words.removeprefix(title)
+    return words

@@ -51,12 +51,14 @@ class Convolutions(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:  # [B, C, H, W] u8 or f32 -> [B, D] f32
         x = channels_last(obs)
-        for layer, (convolution, activation) in enumerate(zip(self.convolutions, self.activations, strict=True)):
-            weight = convolution.weight
-            if layer == 0 and self.pixel_scale != 1.0:
-                weight = weight * self.pixel_scale  # scales the pixels, at the cost of scaling some thousand weights
-            if any(self.pads[layer]):
-                x = F.pad(x, self.pads[layer])
+        scale = self.pixel_scale
+        for convolution, activation, pad in zip(self.convolutions, self.activations, self.pads, strict=True):
+            assert isinstance(convolution, nn.Conv2d)
+            weight: Tensor = convolution.weight
+            if scale != 1.0:  # scale the first layer's few weights instead of all pixels
+                weight, scale = weight * scale, 1.0
+            if any(pad):
+                x = F.pad(x, pad)
             x = activation(F.conv2d(x, weight, convolution.bias, convolution.stride))
         # Flattened as rows, columns, channels: free in channels-last memory, and only an order of the weights.
         return x.permute(0, 2, 3, 1).flatten(1)

@@ -58,6 +58,11 @@ class _ColumnNormReLU(torch.autograd.Function):
         return grad_x, grad_weight, sum_g, None, None
 
 
+def _column_norm_relu(x: Tensor, weight: Tensor, bias: Tensor, eps: float, width: int) -> tuple[Tensor, ...]:
+    y: tuple[Tensor, ...] = _ColumnNormReLU.apply(x, weight, bias, eps, width)  # type: ignore[no-untyped-call]
+    return y
+
+
 class BatchNormReLU(nn.Module):
     """Batch normalization followed by ReLU, for pictures in channels-last memory.
 
@@ -93,7 +98,7 @@ class BatchNormReLU(nn.Module):
     def _columns(self, x: Tensor) -> Tensor:
         batch, channels, height, width = x.shape
         matrix = x.permute(0, 2, 3, 1).reshape(batch * height, width * channels)  # a view if channels-last
-        y, mean, var = _ColumnNormReLU.apply(matrix, self.weight, self.bias, self.eps, width)
+        y, mean, var = _column_norm_relu(matrix, self.weight, self.bias, self.eps, width)
         if self.mode == "update":
             count = x.numel() // width
             self.running_mean.lerp_(mean, self.momentum)

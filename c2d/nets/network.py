@@ -17,7 +17,11 @@ class Head(Protocol):
     """features -> the law of every action. `taus` is for heads that sample fractions."""
 
     def __call__(
-        self, features: Tensor, purpose: Purpose, rng: torch.Generator | None = None, taus: Tensor | None = None
+        self,
+        features: Tensor,
+        purpose: Purpose,
+        rng: torch.Generator | None = None,
+        taus: Tensor | None = None,
     ) -> ReturnDist: ...  # [B, D] -> [B, A, N]
 
     def diagnostics(self) -> dict[str, float]:

@@ -171,9 +171,7 @@ class Replay:
         opens = opening[..., ::-1] > 0
         age = np.where(opens.any(axis=-1), opens.argmax(axis=-1), self.spec.stack)[..., None]  # [*, 1]
         start = (states[..., None] - age) % self.capacity  # [*, 1]; meaningless where nothing opens
-        earlier = np.where(
-            self._back < age + self.opening[start], start, -1
-        )  # [*, S] the opening, then zeros
+        earlier = np.where(self._back < age + self.opening[start], start, -1)  # [*, S] the opening, then zeros
         sources = np.where(self._back < age, sources, earlier)
         out = np.empty((*sources.shape, *self.spec.frame_shape), dtype=self.spec.frame_dtype)
         self.frames.gather(sources, out)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from typing import Any
 
@@ -11,7 +10,14 @@ from c2d.config import Config, to_json
 from c2d.envs.protocols import PROTOCOLS, AtariRules
 
 _ALWAYS = ("recipe", "iterations", "seed")
-_HERE_ONLY = ("env", "run_dir", "device", "threads", "compress_replay", "tensorboard")  # alter no result, or stand apart
+_HERE_ONLY = (
+    "env",
+    "run_dir",
+    "device",
+    "threads",
+    "compress_replay",
+    "tensorboard",
+)  # alter no result, or stand apart
 
 
 def train_command(config: dict[str, Any]) -> str:
@@ -21,14 +27,15 @@ def train_command(config: dict[str, Any]) -> str:
         recipe=config["recipe"],
         protocol=config["protocol"],
         rules=PROTOCOLS.get(config["protocol"], AtariRules()),
-        agent=RECIPES.get(config["recipe"], dataclasses.replace(RECIPES["c2d"])),
+        agent=RECIPES.get(config["recipe"], RECIPES["c2d"]),
     )
     before, now = _flat(to_json(usual)), _flat(config)
     words = ["c2d", "train", str(config["env"]).removeprefix("atari/")]
     for name, value in now.items():
         if name in _HERE_ONLY or (name not in _ALWAYS and before.get(name) == value):
             continue
-        words += [f"--{name.replace('_', '-')}", str(value)]
+        items = value if isinstance(value, list) else [value]
+        words += [f"--{name.replace('_', '-')}", *map(str, items)]
     if config["run_dir"] is not None:
         words += ["--run-dir", str(config["run_dir"])]
     return shlex.join(words)
@@ -40,11 +47,8 @@ def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, item in value.items():
         if isinstance(item, dict):
             flat.update(_flat(item, prefix if name == "agent" else f"{prefix}{name}."))
-        elif name == "kind" and prefix:
-            if prefix == "encoder.":
-                flat["encoder"] = str(item).lower()
-            elif prefix == "phi.":
-                flat["phi.kind"] = item
-        elif name != "kind":
+        elif name != "class":
             flat[prefix + name] = item
+        elif prefix == "encoder.":
+            flat["encoder"] = str(item).lower()
     return flat

@@ -116,7 +116,7 @@ def _remarks(run: RunRecords, comparisons: list[Comparison]) -> list[str]:
         remarks = [f"Inside the range of the seeds: {inside} of {len(comparisons)} figures."]
     steps = run.config["agent"]["schedule"]["steps_per_iteration"]
     if steps != AUTHORS_STEPS:
-        remarks.append(f"Not comparable: an iteration of this run has {steps:,} steps, of the authors' {AUTHORS_STEPS:,}.")
+        remarks.append(f"Not comparable: an iteration here has {steps:,} steps, one of the authors' {AUTHORS_STEPS:,}.")
     if run.iterations and run.iterations[-1]["iteration"] not in early_iterations()[game_of(run)]:
         remarks.append("Later iterations of this run are left out: figures are published for the first ten only.")
     return remarks + _unfinished(run.summary, steps)
@@ -130,8 +130,8 @@ def _unfinished(summary: dict[str, Any] | None, steps: int) -> list[str]:
     done = summary["steps"] - summary["iterations"] * steps
     reason = {"interrupted": "on request", "failed": "by an error"}.get(summary["state"], "early")
     return [
-        f"The run was stopped {reason} in iteration {summary['iterations']}, after {done:,} of its {steps:,} steps: "
-        "that iteration is unfinished and not compared."
+        f"The run was stopped {reason} in iteration {summary['iterations']}, after {done:,} of its {steps:,} "
+        "steps: that iteration is unfinished and not compared."
     ]
 
 

@@ -10,7 +10,16 @@ from typing import Any
 from c2d.errors import UserError
 
 _HEADER = ("config", "passport", "versions", "measured")
-_ITERATION = ("iteration", "steps", "episodes", "mean_score", "mean_loss", "atom_min", "atom_max", "gradient_norm_max")
+_ITERATION = (
+    "iteration",
+    "steps",
+    "episodes",
+    "mean_score",
+    "mean_loss",
+    "atom_min",
+    "atom_max",
+    "gradient_norm_max",
+)
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,11 @@ class ProgressDisplay:
     def _numbers(self, session: Session) -> dict[str, str]:
         """What people watch, as text. Means are over the iteration so far; the score over the last 100 games."""
         tally, frames = session.tally, session.step * session.env.spec.frames_per_step
-        recent = f"{sum(self._recent) / len(self._recent):.2f} ({len(self._recent)} games)" if self._recent else "no game yet"
+        recent = (
+            f"{sum(self._recent) / len(self._recent):.2f} ({len(self._recent)} games)"
+            if self._recent
+            else "no game yet"
+        )
         left = (session.config.steps - session.step) / self._speed if self._speed else None
         numbers = {
             "iteration": f"{session.iteration + 1}/{session.config.iterations}",

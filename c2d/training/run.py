@@ -33,11 +33,14 @@ class Observer(Protocol):
     def end(self, summary: dict[str, Any]) -> None: ...
 
 
+State = Literal["finished", "interrupted", "failed"]
+
+
 class Result(NamedTuple):
     """What a finished (or interrupted) run leaves."""
 
     run_dir: RunDir
-    state: Literal["finished", "interrupted"]
+    state: State
     records: list[dict[str, Any]]  # one per completed iteration
 
 
@@ -57,7 +60,7 @@ def run(config: Config, observers: Sequence[Observer] = ()) -> Result:
         MEASURED: {**machine(threads), "started": time.time()},
     }
     records: list[dict[str, Any]] = []
-    state: Literal["finished", "interrupted", "failed"] = "failed"
+    state: State = "failed"
     for observer in observers:
         observer.begin(session, run_dir, header)
     try:
@@ -77,7 +80,7 @@ def run(config: Config, observers: Sequence[Observer] = ()) -> Result:
             "steps": session.step,
             "iterations": session.iteration,
             "unfinished_iteration": session.tally.record() if session.tally.updates else None,
-            "error": None if state != "failed" else _one_line(sys.exc_info()[1]),
+            "error": _one_line(sys.exc_info()[1]),
         }
         write_json(run_dir.summary, summary)
         for observer in observers:

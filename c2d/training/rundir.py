@@ -40,7 +40,9 @@ class RunDir:
         try:
             path.mkdir(parents=True)
         except OSError as error:
-            raise UserError(f"run directory {path} cannot be made: {error.strerror}; choose another with --run-dir") from None
+            raise UserError(
+                f"run directory {path} cannot be made: {error.strerror}; choose another with --run-dir"
+            ) from None
         return cls(path)
 
     def describe(self, config: Config, spec: EnvSpec, passport: dict[str, Any]) -> None:

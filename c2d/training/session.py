@@ -1,6 +1,6 @@
 """One run in memory: environment, agent, replay, counters; advanced step by step.
 
-    act (ε-greedy) → emulate → store → every 4th step one update → every 8,000th step copy to the target network
+act (ε-greedy) → emulate → store → every 4th step one update → every 8,000th step copy to the target network
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ class Session:
         if game is not None:
             self.tally.scores.append(game.score)
         if self.step % self.schedule.update_period == 0:
-            update = self.learner.update(self.replay.sample(self.schedule.batch_size, self.sampling, self.config.device))
+            update = self.learner.update(
+                self.replay.sample(self.schedule.batch_size, self.sampling, self.config.device)
+            )
             self.replay.feedback(update.index, update.priority)
             if not math.isfinite(update.loss):
                 raise Diverged(

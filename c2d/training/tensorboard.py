@@ -21,7 +21,9 @@ class TensorBoard:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise UserError("TensorBoard is not installed: pip install 'c2d[tensorboard]', or --tensorboard False") from None
+            raise UserError(
+                "TensorBoard is not installed: pip install 'c2d[tensorboard]', or --tensorboard False"
+            ) from None
         self._make_writer = SummaryWriter
 
     def begin(self, session: Session, run_dir: RunDir, header: dict[str, Any]) -> None:

@@ -45,5 +45,3 @@ def scripted(rules: AtariRules, emulator: FakeEmulator, seed: int = 0) -> AtariG
     game._ale = emulator
     game._act, game._lives_now, game._grab = emulator.act, emulator.lives, emulator.getScreenGrayscale
     return game
-
-

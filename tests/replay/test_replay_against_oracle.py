@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -130,3 +131,15 @@ def test_long_random_histories_wrap_many_times() -> None:
             if event % 3 == trial % 3:
                 pair.check()
         assert pair.fast.head > 2 * capacity or pair.fast.truncation == "drop"
+
+
+@pytest.mark.parametrize("truncation", ["drop", "bootstrap", "terminal"])
+@pytest.mark.parametrize("stack", [1, 4])
+def test_the_smallest_ring_at_the_end_of_a_long_episode(stack: int, truncation: str) -> None:
+    """A truncation may open two slots at once, more than the room to spare."""
+    pair = Pair(stack + 3, stack, 3, truncation, compress=False)
+    for kind in (
+        ["step"] * 20 + ["truncated", "step", "truncated"] + ["step"] * 20 + ["terminal", "truncated"]
+    ):
+        pair.event(kind, 2)
+        pair.check()

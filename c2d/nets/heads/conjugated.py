@@ -32,7 +32,11 @@ class ConjugatedHead(nn.Module):
         self.alpha = nn.Parameter(torch.tensor(float(alpha)), requires_grad=train_alpha)
 
     def forward(
-        self, features: Tensor, purpose: Purpose, rng: torch.Generator | None = None, taus: Tensor | None = None
+        self,
+        features: Tensor,
+        purpose: Purpose,
+        rng: torch.Generator | None = None,
+        taus: Tensor | None = None,
     ) -> ReturnDist:  # [B, D] -> [B, A, N]
         psi = F.relu(self.dense(features))
         log_probs = self.logits(psi).unflatten(1, (self.actions, self.atoms)).log_softmax(-1)  # [B, A, N]

@@ -1,0 +1,33 @@
+"""C2D, trained on command: the same conversation as sb3_worker.py."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import torch
+
+from c2d.bench.loop import loop_config, peak_memory_mb, window
+from c2d.training.passport import versions
+from c2d.training.session import Session
+
+WARM_UP = 50  # updates before the first window
+
+
+def say(**facts: Any) -> None:
+    print(json.dumps({**facts, "peak_memory_mb": peak_memory_mb()}), flush=True)
+
+
+def main() -> None:
+    session = Session(loop_config("breakout", "c2d"))
+    session.fill_history()
+    window(session, 0.0, least_updates=WARM_UP)
+    say(versions=versions(), threads=torch.get_num_threads(), updates=session.learner.updates)
+    for line in sys.stdin:
+        updates, made = session.learner.updates, window(session, float(line))
+        say(steps=made.steps, updates=session.learner.updates - updates, seconds=made.seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""c2d bench [options]"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from c2d.cli.settings import options
+from c2d.errors import UserError
+
+Row = tuple[str, str, list[str]]  # what, unit, one cell per number of threads
+
+
+@dataclass(frozen=True)
+class Bench:
+    """How to measure."""
+
+    env: str = "breakout"
+    """Environment: an Atari game, minatar/breakout, gym/CartPole-v1, ... as for c2d train."""
+    recipe: str = "c2d"
+    """The row that defines the algorithm."""
+    seconds: float = 20.0
+    """Length of each of the three windows in which the whole loop is measured."""
+    threads: str | None = None
+    """Numbers of CPU threads to measure with, such as 1,2. Default: 1, 2 and all cores."""
+    json: str | None = None
+    """File to write the numbers to, as JSON."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    chosen = options(
+        Bench,
+        list(arguments),
+        "c2d bench",
+        "Measure speed and memory on this machine. Leave it alone meanwhile.",
+    )
+    if not 0.0 < chosen.seconds <= 3600.0:
+        raise UserError(f"--seconds is {chosen.seconds}; accepted: above 0, at most 3600")
+    file = _writable(chosen.json)
+    from c2d.bench.calibration import QUIET
+    from c2d.bench.measure import default_threads, describe, estimated_seconds, measure
+    from c2d.training.files import write_json
+
+    threads = default_threads() if chosen.threads is None else _thread_counts(chosen.threads)
+    config, facts = describe(chosen.env, chosen.recipe, threads)
+    print(headline(facts), flush=True)
+    load = facts["load_average"]
+    if load is not None and load > QUIET:
+        print(
+            f"c2d: the machine is not quiet (load average {load:.1f}); the figures will be low and will vary",
+            file=sys.stderr,
+        )
+    print(f"measuring for about {estimated_seconds(len(threads), chosen.seconds):.0f} s ...", file=sys.stderr)
+    result = {**facts, **measure(config, threads, chosen.seconds)}
+    show(result)
+    if file is not None:
+        write_json(file, result)
+
+
+def headline(facts: dict[str, Any]) -> str:
+    """What ran, in one line."""
+    where, names = (
+        facts["machine"],
+        ", ".join(f"{name} {number}" for name, number in facts["versions"].items()),
+    )
+    return (
+        f"c2d bench --env {facts['env']} --recipe {facts['recipe']} | {names} | "
+        f"{where['cpu']}, {where['cores']} cores, {where['system']}"
+    )
+
+
+def rows(result: dict[str, Any]) -> list[Row]:
+    """The table, cell by cell."""
+    before, after = result["calibration_before"], result["calibration_after"]
+    measured = result["measurements"]
+    table: list[Row] = []
+
+    def add(what: str, unit: str, cells: list[str]) -> None:
+        table.append((what, unit, cells))
+
+    counts = [str(entry["threads"]) for entry in measured]
+    products = [f"{before['gflops'][n]:.1f} / {after['gflops'][n]:.1f}" for n in counts]
+    add("matrix product 1024², before / after", "GFLOPS", products)
+    if "bare_emulator_steps_per_second" in before:
+        bare = (calibration["bare_emulator_steps_per_second"] for calibration in (before, after))
+        add(
+            "bare emulator, before / after",
+            "steps/s",
+            [" / ".join(f"{rate:.0f}" for rate in bare)] * len(counts),
+        )
+    add("environment alone", "ms/step", [_spread(entry["environment_ms"]) for entry in measured])
+    if "share_of_bare_emulator" in measured[0]:
+        shares = [f"{100 * entry['share_of_bare_emulator']:.1f}" for entry in measured]
+        add("  its rate against the bare emulator", "%", shares)
+    for what, key, unit, scale in (
+        ("in the loop: environment", "emulate_ms", "ms/step", 1.0),
+        ("  act and stack frames", "act_ms", "ms/step", 1.0),
+        ("  store", "store_ms", "µs/step", 1e3),
+        ("  sample a batch", "sample_ms", "ms", 1.0),
+        ("  update", "update_ms", "ms", 1.0),
+    ):
+        add(what, unit, [_spread(entry[key], scale) for entry in measured])
+    for number in range(len(measured[0]["loop_steps_per_second"])):
+        rates = [_three_digits(entry["loop_steps_per_second"][number]) for entry in measured]
+        add(f"whole loop, window {number + 1}", "steps/s", rates)
+    add("peak memory so far", "MB", [f"{entry['peak_memory_mb']:.0f}" for entry in measured])
+    return table
+
+
+def show(result: dict[str, Any]) -> None:
+    """A drawn table on a terminal, aligned text elsewhere."""
+    counts = [entry["threads"] for entry in result["measurements"]]
+    titles = ["", "unit", *(f"{count} thread{'s' if count > 1 else ''}" for count in counts)]
+    body = [[what, unit, *cells] for what, unit, cells in rows(result)]
+    note = "median (quartiles); one step is one decision of the agent"
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(caption=note)
+        for place, title in enumerate(titles):
+            table.add_column(title, justify="left" if place < 2 else "right", no_wrap=True)
+        for cells in body:
+            table.add_row(*cells)
+        Console().print(table)
+        return
+    widths = [max(len(line[place]) for line in (titles, *body)) for place in range(len(titles))]
+    for line in (titles, *body):
+        cells = [cell.ljust(width) if place < 2 else cell.rjust(width)
+                 for place, (cell, width) in enumerate(zip(line, widths, strict=True))]  # fmt: skip
+        print("  ".join(cells).rstrip())
+    print(note)
+
+
+def _spread(times: dict[str, float], scale: float = 1.0) -> str:
+    median, low, high = (_three_digits(scale * times[key]) for key in ("median", "q1", "q3"))
+    return f"{median} ({low}–{high})"
+
+
+def _three_digits(value: float) -> str:
+    """At least three significant digits, never an exponent."""
+    return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if value > 0 else "0"
+
+
+def _thread_counts(text: str) -> tuple[int, ...]:
+    cores = os.cpu_count() or 1
+    try:
+        counts = tuple(dict.fromkeys(int(word) for word in text.split(",")))
+    except ValueError:
+        counts = (0,)
+    if not all(1 <= count <= cores for count in counts):
+        raise UserError(f'--threads is "{text}"; accepted: numbers from 1 to {cores} (the cores here), as in 1,2')
+    return counts
+
+
+def _writable(name: str | None) -> Path | None:
+    """Found out before the measurement, not after."""
+    if name is None:
+        return None
+    path = Path(name)
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise UserError(f"--json {name} cannot be written; accepted: a file in a directory that exists")
+    return path

@@ -1,0 +1,195 @@
+"""c2d evaluate RUN [options]"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tyro
+
+from c2d.cli.settings import options
+from c2d.errors import UserError
+
+if TYPE_CHECKING:
+    from c2d.evaluation.play import Watch
+    from c2d.evaluation.statistics import Summary
+    from c2d.evaluation.subject import Subject
+    from c2d.types import GameEnd
+
+DESCRIPTION = "Play whole games with a trained agent and report their scores."
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """What is asked for."""
+
+    run: tyro.conf.Positional[str]
+    """Run directory, as `c2d train` makes it."""
+    games: int = 20
+    """Whole games to play. All of them count, long or short."""
+    epsilon: float | None = None
+    """Probability of a random action. Default: the run's --schedule.epsilon-eval, 0.001 unless changed."""
+    parallel: int = 8
+    """Games played at once, with one call of the network for all of them."""
+    seed: int = 0
+    """Seed of the games and of the random actions."""
+    env: str | None = None
+    """Environment to play instead of the run's. A class of your own, my_package.my_module:MyEnv, must be named here."""
+    device: str = "cpu"
+    """Where the network lives: cpu, cuda, cuda:1, ..."""
+    threads: int | None = None
+    """CPU threads for the network. Default: all cores."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    chosen = options(Evaluate, list(arguments), "c2d evaluate", DESCRIPTION)
+    _check(chosen)
+    from c2d.evaluation.play import evaluate
+    from c2d.evaluation.statistics import summarize
+    from c2d.evaluation.subject import open_run
+
+    _prepare(chosen)
+    subject = open_run(chosen.run, chosen.env, chosen.device)
+    epsilon = subject.config.agent.schedule.epsilon_eval if chosen.epsilon is None else chosen.epsilon
+    print(headline(subject, chosen, epsilon))
+    if subject.trained_here() is False:
+        print("note: the rules or the games' versions differ from those of training (see passport.json in the run)")
+    began = time.perf_counter()
+    with progress(chosen.games) as watch:
+        ends = evaluate(
+            subject.agent, subject.make_env, chosen.games, epsilon, chosen.parallel, chosen.seed, watch
+        )
+    seconds = time.perf_counter() - began
+    summary = summarize([end.score for end in ends])
+    print("\n".join(lines(summary, subject.env)))
+    print(f"written to {save(subject, chosen, epsilon, ends, summary, seconds)}")
+
+
+def headline(subject: Subject, chosen: Evaluate, epsilon: float) -> str:
+    """What is evaluated, in one line."""
+    config, facts = subject.config, subject.passport()
+    trained = "training unknown"
+    if subject.steps is not None:
+        trained = f"trained for {subject.steps:,} steps ({subject.iterations} whole iterations)"
+    env = subject.env if subject.env == config.env else f"{subject.env} (trained on {config.env})"
+    return (
+        f"{subject.run_dir.path} | recipe {config.recipe}, seed {config.seed} | {env} | {trained} | "
+        f"protocol {facts['protocol']} [{facts['hash']}] | ε {epsilon:g} | {chosen.games} games, seed {chosen.seed}"
+    )
+
+
+def lines(summary: Summary, env: str) -> list[str]:
+    """The report for people."""
+    from c2d.envs.games import game, human_normalised
+
+    spread = "–" if summary.std is None else f"{summary.std:.2f}"
+    interval = "none from one game"
+    if summary.interval is not None:
+        interval = f"{summary.interval[0]:.2f} to {summary.interval[1]:.2f}"
+    report = [
+        f"mean      {summary.mean:.2f}   (95 % bootstrap interval of the mean: {interval})",
+        f"median    {summary.median:.2f}",
+        f"min, max  {summary.min:.2f}, {summary.max:.2f}",
+        f"std       {spread}",
+    ]
+    family, _, key = env.partition("/")
+    normalized = human_normalised(key, summary.mean) if family == "atari" else None
+    if normalized is not None:
+        row = game(key)
+        report.append(
+            f"human-normalized score of the mean: {normalized:.3f} "
+            f"(0 is random play at {row.random:g}, 1 a human tester at {row.human:g})"
+        )
+    return report
+
+
+def save(
+    subject: Subject, chosen: Evaluate, epsilon: float, ends: list[GameEnd], summary: Summary, seconds: float
+) -> Path:
+    """A new file in the run directory; earlier ones are left alone."""
+    import torch
+
+    from c2d.training.files import write_json
+    from c2d.training.passport import machine, versions
+
+    record: dict[str, Any] = {
+        "kind": "evaluation",
+        "env": subject.env,
+        "passport": subject.passport(),
+        "steps": subject.steps,
+        "iterations": subject.iterations,
+        "epsilon": epsilon,
+        "seed": chosen.seed,
+        "parallel": chosen.parallel,
+        "scores": [end.score for end in ends],
+        "lengths": [end.steps for end in ends],
+        "summary": asdict(summary),
+        "versions": versions(),
+        "measured": {**machine(torch.get_num_threads()), "seconds": seconds, "time": time.time()},
+    }
+    directory = subject.run_dir.path / "evaluations"
+    try:
+        directory.mkdir(exist_ok=True)
+        path = _new_file(directory)
+        write_json(path, record)
+    except OSError as error:
+        raise UserError(f"the scores above could not be written to {directory}: {error.strerror}") from None
+    return path
+
+
+def _new_file(directory: Path) -> Path:
+    """The first free number, taken at once, so that two evaluations never share a file."""
+    number = 1
+    while True:
+        path = directory / f"evaluation-{number:03d}.json"
+        try:
+            path.touch(exist_ok=False)
+            return path
+        except FileExistsError:
+            number += 1
+
+
+@contextmanager
+def progress(games: int) -> Iterator[Watch | None]:
+    """A bar on a terminal; nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("playing", total=games)
+
+        def watch(ended: int, steps: int) -> None:
+            bar.update(task, completed=ended, description=f"{ended}/{games} games ended, {steps:,} steps")
+
+        yield watch
+
+
+def _check(chosen: Evaluate) -> None:
+    """Before anything heavy is loaded."""
+    for name, value in {"games": chosen.games, "parallel": chosen.parallel, "threads": chosen.threads}.items():
+        if value is not None and value < 1:
+            raise UserError(f"--{name} is {value}; accepted: at least 1")
+    if chosen.seed < 0:
+        raise UserError(f"--seed is {chosen.seed}; accepted: 0 or greater")
+    if chosen.epsilon is not None and not 0.0 <= chosen.epsilon <= 1.0:
+        raise UserError(f"--epsilon is {chosen.epsilon}; accepted: from 0 to 1")
+
+
+def _prepare(chosen: Evaluate) -> None:
+    import torch
+
+    if chosen.threads is not None:
+        torch.set_num_threads(chosen.threads)
+    try:
+        torch.empty(0, device=chosen.device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"--device {chosen.device} cannot be used here: {str(error).splitlines()[0]}") from None

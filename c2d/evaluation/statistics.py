@@ -1,0 +1,53 @@
+"""What a list of scores says, and how surely."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+_CHUNK = 1_000  # resamples drawn at once: bounds memory
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Statistics of scores. With one score there is no spread and no interval."""
+
+    games: int
+    mean: float
+    median: float
+    min: float
+    max: float
+    std: float | None  # with n - 1
+    interval: tuple[float, float] | None  # 95 % bootstrap interval of the mean
+
+
+def summarize(scores: Sequence[float]) -> Summary:
+    values = np.asarray(scores, dtype=np.float64)
+    several = len(values) > 1
+    return Summary(
+        games=len(values),
+        mean=float(values.mean()),
+        median=float(np.median(values)),
+        min=float(values.min()),
+        max=float(values.max()),
+        std=float(values.std(ddof=1)) if several else None,
+        interval=bootstrap_interval(values) if several else None,
+    )
+
+
+def bootstrap_interval(
+    scores: Sequence[float] | np.ndarray, level: float = 0.95, resamples: int = 10_000, seed: int = 0
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of the mean: the middle `level` of the means of scores drawn anew."""
+    values = np.asarray(scores, dtype=np.float64)
+    rng = np.random.default_rng(seed)
+    means = np.concatenate(
+        [
+            values[rng.integers(len(values), size=(min(_CHUNK, resamples - done), len(values)))].mean(1)
+            for done in range(0, resamples, _CHUNK)
+        ]
+    )
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)

@@ -1,0 +1,147 @@
+"""c2d bench: everything is measured, shown and written; mistakes are named before anything is measured."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from c2d.bench import calibration, loop
+from c2d.bench.measure import default_threads
+from c2d.cli import bench
+from c2d.cli.main import main
+from c2d.envs.protocols import AtariRules
+from c2d.errors import UserError
+from c2d.training.session import Session
+
+TIMES = ("environment_ms", "emulate_ms", "act_ms", "store_ms", "sample_ms", "update_ms")
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """One measurement of a small environment: exit code, printed text, numbers."""
+    file, text = tmp_path_factory.mktemp("bench") / "numbers.json", io.StringIO()
+    with contextlib.redirect_stdout(text):
+        code = main(f"bench --env toy/bimodal --seconds 0.2 --threads 1 --json {file}".split())
+    return code, text.getvalue(), json.loads(file.read_text())
+
+
+def test_measures_and_writes_the_numbers(measured):
+    code, _, numbers = measured
+    assert code == 0
+    assert numbers["env"] == "toy/bimodal"
+    assert numbers["recipe"] == "c2d"
+    assert {"torch", "c2d", "python"} <= set(numbers["versions"])
+    (entry,) = numbers["measurements"]
+    assert entry["threads"] == 1
+    for name in TIMES:
+        assert 0.0 < entry[name]["q1"] <= entry[name]["median"] <= entry[name]["q3"], name
+    assert len(entry["loop_steps_per_second"]) == 3
+    assert min(entry["loop_steps_per_second"]) > 0.0
+    assert entry["peak_memory_mb"] > 50.0
+    for moment in ("calibration_before", "calibration_after"):
+        assert min(numbers[moment]["gflops"].values()) > 0.0
+        assert "bare_emulator_steps_per_second" not in numbers[moment]
+    assert "share_of_bare_emulator" not in entry
+
+
+def test_prints_what_ran_and_an_aligned_table(measured):
+    _, text, numbers = measured
+    first, titles, *body, note = text.splitlines()
+    assert "toy/bimodal" in first
+    assert f"torch {torch.__version__}" in first
+    assert numbers["machine"]["cpu"] in first
+    assert len({len(line) for line in (titles, *body)}) == 1  # right-aligned last column
+    assert [line.split()[-1] for line in body if line.startswith("whole loop")] == [
+        bench._three_digits(rate) for rate in numbers["measurements"][0]["loop_steps_per_second"]
+    ]
+    assert not any("emulator" in line for line in body)
+    assert "quartiles" in note
+
+
+def test_atari_is_measured_beside_the_bare_emulator():
+    bare = calibration.BareEmulator("breakout", AtariRules())
+    assert calibration.calibrate((1,), bare, 0.01)["bare_emulator_steps_per_second"] > 10.0
+    found = loop.emulation(loop.loop_config("breakout"), bare, 0.05)
+    assert 0.01 < found["share_of_bare_emulator"] < 10.0
+    assert found["environment_ms"]["median"] > 0.01
+
+
+def test_the_bare_emulator_plays_what_it_is_told():
+    bare = calibration.BareEmulator("breakout", AtariRules(sticky=0.0, action_repeat=3))
+    bare.play([0] * 7)
+    assert bare._ale.getFrameNumber() == 21
+
+
+def test_the_loop_is_that_of_training_at_its_least_exploration():
+    config = loop.loop_config("gym/CartPole-v1")
+    session = Session(config)
+    assert session.epsilon == config.agent.schedule.epsilon_min
+    assert config.agent.schedule.replay_capacity == 100_000
+    assert config.agent.schedule.update_period == 1
+
+
+def test_clocks_count_every_call_and_leave_no_trace(monkeypatch):
+    monkeypatch.setattr(loop, "HISTORY", 50)
+    config = loop.loop_config("toy/sure")
+    schedule = replace(config.agent.schedule, update_period=2)
+    session = Session(replace(config, agent=replace(config.agent, schedule=schedule)))
+    session.fill_history()
+    with loop._clocks(session) as spent:
+        made = loop.window(session, 0.0, least_updates=3)
+    assert made.steps == 6
+    assert {name: len(times) for name, times in spent.items()} == {
+        "emulate": 6, "act": 6, "stack": 6, "store": 6, "sample": 3, "update": 3,
+    }  # fmt: skip
+    session.advance()
+    assert len(spent["emulate"]) == 6
+
+
+def test_summary_in_milliseconds():
+    found = loop.summary([0.001, 0.002, 0.003, 0.004, 0.010])
+    assert found == pytest.approx({"median": 3.0, "q1": 2.0, "q3": 4.0, "mean": 4.0})
+
+
+def test_default_threads_compare_and_use_all_cores(monkeypatch):
+    found = {}
+    for cores in (1, 2, 8):
+        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+        found[cores] = default_threads()
+    assert found == {1: (1,), 2: (1, 2), 8: (1, 2, 8)}
+
+
+@pytest.mark.parametrize("load, warned", [(0.1, False), (3.0, True)])
+def test_warns_when_the_machine_is_busy(monkeypatch, capsys, load, warned):
+    monkeypatch.setattr("c2d.bench.measure.load_average", lambda: load)
+    monkeypatch.setattr("c2d.bench.measure.measure", lambda *_: {})
+    monkeypatch.setattr(bench, "show", lambda _: None)
+    bench.main(["--env", "toy/sure", "--threads", "1"])
+    assert ("not quiet" in capsys.readouterr().err) == warned
+
+
+@pytest.mark.parametrize(
+    "arguments, named",
+    [
+        (["--seconds", "0"], "--seconds"),
+        (["--seconds", "nan"], "--seconds"),
+        (["--seconds", "soon"], "seconds"),
+        (["--threads", "0"], "--threads"),
+        (["--threads", "1,two"], "--threads"),
+        (["--threads", "100000"], "--threads"),
+        (["--threads", ""], "--threads"),
+        (["--env", "brakeout"], "breakout"),
+        (["--recipe", "c3d"], "c2d"),
+        (["--json", "/nowhere/at/all.json"], "/nowhere/at/all.json"),
+        (["--speed", "1"], "--speed"),
+    ],
+)
+def test_bad_input_is_named_before_anything_is_measured(monkeypatch, arguments, named):
+    monkeypatch.setattr("c2d.bench.measure.measure", lambda *_: pytest.fail("measured"))
+    with pytest.raises(UserError) as caught:
+        bench.main(arguments)
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)

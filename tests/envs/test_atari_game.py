@@ -1,0 +1,166 @@
+"""The real emulator: determinism, exact restoring, frames, and what a game says of itself."""
+
+import builtins
+import json
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from c2d.envs.atari import AtariGame
+from c2d.envs.games import GAMES
+from c2d.envs.make import make
+from c2d.envs.protocols import PROTOCOLS
+from c2d.errors import UserError
+from tests.envs.replay_worker import digest, encode
+
+PAPER = PROTOCOLS["c2d-paper"]
+ROOT = Path(__file__).parents[2]
+
+
+def play(game: AtariGame, steps: int, seed: int) -> list:
+    rng = np.random.default_rng(seed)
+    return [digest(game.step(int(action))) for action in rng.integers(game.spec.actions, size=steps)]
+
+
+def test_same_seed_same_game_and_another_seed_another() -> None:
+    traces = []
+    for seed in (5, 5, 6):
+        game = AtariGame("mspacman", PAPER, seed)
+        game.start()
+        traces.append(play(game, 250, seed=1))
+    assert traces[0] == traces[1] != traces[2]
+
+
+@pytest.mark.parametrize("key", ["breakout", "pong", "mspacman", "kungfumaster"])
+def test_restoring_in_a_fresh_process_is_exact(key: str, tmp_path: Path) -> None:
+    """40 points, 12 steps or more apart; 30 further steps each, over lives, ends and caps of games."""
+    rules = replace(PAPER, cap_steps=310)
+    rng = np.random.default_rng(17)
+    game = AtariGame(key, rules, seed=3)
+    game.start()
+    trace, actions, states = [], [], {}
+    saves = np.cumsum(rng.integers(1, 24, size=40))
+    for number in range(int(saves[-1]) + 30):
+        if number in saves:
+            states[number] = encode(game.save())
+        actions.append(int(rng.integers(game.spec.actions)))
+        trace.append(digest(game.step(actions[-1])))
+    points = [{"state": state, "actions": actions[at : at + 30]} for at, state in states.items()]
+    source, target = tmp_path / "points.json", tmp_path / "answers.json"
+    source.write_text(json.dumps({"game": key, "rules": asdict(rules), "points": points}))
+    command = [sys.executable, "-m", "tests.envs.replay_worker", str(source), str(target)]
+    subprocess.run(command, cwd=ROOT, check=True)
+    answers = json.loads(target.read_text())
+    assert len(answers) == 40
+    wrong = [at for at, answer in zip(states, answers, strict=True) if answer != trace[at : at + 30]]
+    assert wrong == []
+    assert any(step[5] for step in trace)  # whole games ended on the way
+
+
+def test_saving_disturbs_nothing() -> None:
+    plain, saved = (AtariGame("breakout", PAPER, 2) for _ in range(2))
+    plain.start()
+    saved.start()
+    for number in range(40):
+        saved.save()
+        assert digest(plain.step(number % 4)) == digest(saved.step(number % 4))
+
+
+def test_a_returned_frame_is_never_overwritten() -> None:
+    game = AtariGame("breakout", PAPER, 0)
+    frames = [game.start().frame]
+    for number in range(150):
+        step = game.step(number % 4)
+        frames.append(step.frame)
+        if step.opening is not None:
+            frames.append(step.opening.frame)
+    kept = [frame.copy() for frame in frames[:75]]
+    for number in range(50):
+        game.step(number % 4)
+    assert all((frame == copy).all() for frame, copy in zip(frames, kept, strict=False))
+    assert all(frame.shape == (1, 84, 84) and frame.dtype == np.uint8 for frame in frames)
+    assert not any(np.shares_memory(first, second) for first, second in zip(frames, frames[1:], strict=False))
+
+
+@pytest.mark.parametrize(
+    ("key", "changes"),
+    [
+        ("mspacman", {}),
+        ("enduro", {}),
+        ("airraid", {}),  # 250 rows
+        ("pong", {"resize": "linear"}),
+        ("pong", {"resize": "nearest"}),
+        ("pong", {"frame_size": 64}),
+    ],
+)
+def test_frames_are_the_pooled_screens_resized_by_opencv(key: str, changes: dict) -> None:
+    rules = replace(PROTOCOLS["dopamine"], **changes)
+    game = AtariGame(key, rules, 1)
+    game.start()
+    kernel = {"area": cv2.INTER_AREA, "linear": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST}[rules.resize]
+    screens: list[np.ndarray] = []
+    act = game._act
+
+    def watched(action: int) -> int:
+        reward = act(action)
+        screens.append(game._ale.getScreenGrayscale())
+        return reward
+
+    game._act = watched
+    for number in range(60):
+        screens.clear()
+        step = game.step(number % game.spec.actions)
+        assert step.opening is None
+        size = (rules.frame_size, rules.frame_size)
+        wanted = cv2.resize(np.maximum(screens[-2], screens[-1]), size, interpolation=kernel)
+        np.testing.assert_array_equal(step.frame[0], wanted)
+
+
+def test_the_passport_names_every_rule_and_is_json() -> None:
+    game = AtariGame("breakout", PAPER, 0)
+    passport = json.loads(json.dumps(game.passport()))
+    assert set(asdict(PAPER)) < set(passport)
+    assert passport["protocol"] == "c2d-paper"
+    assert passport["rom_md5"] == "f34f08e5eb96e500e851a80be3277a56"
+    assert passport["actions"] == ["NOOP", "FIRE", "RIGHT", "LEFT"]
+    assert passport["ale_py"] and "OpenCV" in passport["resize_kernel"]
+    assert passport["score"] == "raw, whole games"
+    assert AtariGame("breakout", replace(PAPER, sticky=0.1), 0).passport()["protocol"] == "custom"
+
+
+def test_shapes_action_sets_and_pictures() -> None:
+    game = make("ALE/Breakout-v5", None, 0)
+    assert game.spec.obs_shape == (4, 84, 84) and game.spec.actions == 4
+    full = AtariGame("breakout", replace(PAPER, full_action_set=True), 0)
+    assert full.spec.actions == 18
+    full.start()
+    assert full.render().shape == (210, 160, 3)
+
+
+@pytest.mark.parametrize("key", ["freeway", "gopher", "asteroids", "seaquest"])
+def test_action_counts_are_those_of_the_authors_runs(key: str) -> None:
+    assert AtariGame(key, PAPER, 0).spec.actions == GAMES[key].actions
+
+
+def test_without_the_emulator_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def missing(name: str, *rest: object) -> object:
+        if name == "ale_py":
+            raise ImportError(name)
+        return real(name, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(UserError, match=r"c2d\[atari\]"):
+        AtariGame("breakout", PAPER, 0)
+
+
+def test_the_emulator_prints_nothing() -> None:
+    code = "from c2d.envs.make import make; make('pong', None, 0).start()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == done.stderr == ""

@@ -1,0 +1,172 @@
+import numpy as np
+import pytest
+
+from c2d.envs.gymnasium import BadEnvironment, GymnasiumGame
+from c2d.envs.make import make
+from c2d.envs.protocols import GymRules
+from c2d.errors import UserError
+
+HERE = "tests.envs.user_envs"
+
+
+def own(name: str, rules: GymRules | None = None, seed: int = 0) -> GymnasiumGame:
+    game = make(f"{HERE}:{name}", rules, seed)
+    assert isinstance(game, GymnasiumGame)
+    return game
+
+
+def test_a_registered_environment_plays_whole_episodes() -> None:
+    game = make("CartPole-v1", None, 0)
+    assert (game.spec.frame_shape, game.spec.frame_dtype, game.spec.actions) == ((4,), "float32", 2)
+    game.start()
+    steps = 0
+    while (step := game.step(0)).game is None:
+        steps += 1
+    assert step.terminal and not step.truncated and step.opening is not None
+    assert step.game == (steps + 1, steps + 1)
+    assert abs(step.frame[2]) > 0.2  # the fallen pole, not the next episode's upright one
+    assert abs(step.opening.frame[2]) < 0.06
+
+
+def test_the_time_limit_is_a_truncation() -> None:
+    game = make("gym/MountainCar-v0", None, 0)
+    game.start()
+    steps = [game.step(1) for _ in range(200)]
+    assert steps[-1].truncated and not steps[-1].terminal and steps[-1].game == (-200.0, 200)
+    assert not any(step.truncated or step.terminal for step in steps[:-1])
+
+
+def test_terminated_and_truncated_are_kept_apart_and_terminal_outweighs() -> None:
+    for name, ends in [
+        ("Scripted", (4, True, False)),
+        ("Truncating", (3, False, True)),
+        ("BothEnds", (2, True, False)),
+    ]:
+        game = own(name)
+        game.start()
+        steps = [game.step(0) for _ in range(ends[0])]
+        assert (steps[-1].terminal, steps[-1].truncated) == ends[1:]
+        assert steps[-1].game == (sum((1.0, 2.0, 3.0, 4.0)[: ends[0]]), ends[0])
+        assert steps[-1].frame[0] == ends[0]  # the true last observation
+        assert steps[-1].opening is not None and steps[-1].opening.frame[0] == 0
+
+
+def test_a_cap_of_our_own_truncates() -> None:
+    game = own("Scripted", GymRules(cap_steps=2))
+    game.start()
+    steps = [game.step(0) for _ in range(4)]
+    assert [step.truncated for step in steps] == [False, True, False, True]
+    assert not any(step.terminal for step in steps)
+
+
+def test_observations_are_copied() -> None:
+    game = own("Scripted")
+    frames = [game.start().frame] + [game.step(0).frame for _ in range(3)]
+    assert [frame[0] for frame in frames] == [0, 1, 2, 3]
+
+
+def test_every_episode_is_seeded_by_run_and_number() -> None:
+    seeds = []
+    for seed in (1, 1, 2):
+        game = own("Scripted", seed=seed)
+        game.start()
+        for _ in range(8):
+            game.step(0)
+        seeds.append(game._env.seeds)
+    assert seeds[0] == seeds[1]
+    assert len(set(seeds[0] + seeds[2])) == 6
+
+
+def test_actions_may_start_elsewhere() -> None:
+    game = own("FromFive")
+    game.start()
+    for action in range(3):
+        game.step(action)
+    assert game._env.actions == [5, 6, 7] and game.spec.action_names == ("5", "6", "7")
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "dtype"),
+    [
+        ("Gray", (1, 12, 10), "uint8"),
+        ("ChannelsLast", (3, 12, 10), "uint8"),
+        ("ChannelsFirst", (3, 12, 10), "uint8"),
+        ("FloatPicture", (1, 12, 10), "float32"),
+        ("Coded", (4,), "float32"),
+        ("Multi", (5,), "float32"),
+        ("Binary", (3,), "float32"),
+    ],
+)
+def test_spaces_become_frames(name: str, shape: tuple[int, ...], dtype: str) -> None:
+    game = own(name)
+    frame = game.start().frame
+    assert game.spec.frame_shape == frame.shape == shape
+    assert game.spec.frame_dtype == frame.dtype == dtype
+
+
+def test_contents_survive_the_conversion() -> None:
+    game = own("ChannelsLast")
+    game.start()
+    frame = game.step(0).frame
+    np.testing.assert_array_equal(frame[1], (np.arange(120) * 3 + 1).reshape(12, 10) % 256)
+    assert frame.flags.c_contiguous
+    assert own("Coded").start().frame.tolist() == [0, 1, 0, 0]
+    assert own("Multi").start().frame.tolist() == [0, 1, 0, 0, 1]
+    assert own("Binary").start().frame.tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Continuous", ["Box(-1.0, 1.0, (2,)", "Discrete"]),
+        ("DictObservation", ["Dict", "accepted", "Discrete"]),
+        ("FourDimensional", ["(2, 3, 4, 5)", "accepted"]),
+    ],
+)
+def test_spaces_that_cannot_be_learned_are_named(name: str, words: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        own(name)
+    assert all(word in str(caught.value) for word in [*words, name])
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "words"),
+    [
+        ("Nan", 3, ["reward nan", "step 3"]),
+        ("Infinite", 1, ["reward inf", "step 1"]),
+        ("NanObservation", 1, ["nan", "observation", "step 1"]),
+        ("WrongShape", 1, ["(5,)", "(3,)"]),
+        ("OldApi", 1, ["terminated, truncated"]),
+        ("Coded", 1, ["9", "outside its space"]),
+    ],
+)
+def test_what_no_learner_can_use_stops_with_a_clear_message(name: str, steps: int, words: list[str]) -> None:
+    game = own(name)
+    game.start()
+    for _ in range(steps - 1):
+        game.step(0)
+    with pytest.raises(BadEnvironment) as caught:
+        game.step(1)
+    assert all(word in str(caught.value) for word in [*words, f"gym/{HERE}:{name}"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("no_such_module:MyEnv", "Cannot import 'no_such_module'"),
+        (f"{HERE}:Scriptd", "Did you mean 'Scripted'"),
+        (f"{HERE}:not_an_environment", "not a class"),
+        ("collections:OrderedDict", "lacks action_space"),
+    ],
+)
+def test_names_that_lead_nowhere(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        make(text, None, 0)
+
+
+def test_passport_and_pictures() -> None:
+    game = make("CartPole-v1", None, 0)
+    passport = game.passport()
+    assert passport["own_limit_steps"] == 500 and passport["truncation"] == "bootstrap"
+    with pytest.raises(UserError, match="rgb_array"):
+        own("Scripted").render()

@@ -1,0 +1,143 @@
+"""Environments such as users write, good and bad."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Scripted(gymnasium.Env):
+    """Returns what its class attributes say; the observation buffer is reused on purpose."""
+
+    observation_space: Any = spaces.Box(-10.0, 10.0, (3,), np.float32)
+    action_space: Any = spaces.Discrete(2)
+    rewards: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0)
+    terminated_at = 4
+    truncated_at = 0
+
+    def __init__(self) -> None:
+        space = self.observation_space
+        self.buffer = np.zeros(space.shape, space.dtype)
+        self.actions: list[int] = []
+        self.seeds: list[int | None] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.seeds.append(seed)
+        self.steps = 0
+        self.buffer[...] = 0
+        return self.buffer, {}
+
+    def step(self, action: int) -> Any:
+        self.actions.append(action)
+        self.buffer += 1
+        reward = self.rewards[self.steps % len(self.rewards)]
+        self.steps += 1
+        return self.buffer, reward, self.steps == self.terminated_at, self.steps == self.truncated_at, {}
+
+
+class Truncating(Scripted):
+    terminated_at = 0
+    truncated_at = 3
+
+
+class BothEnds(Scripted):
+    terminated_at = truncated_at = 2
+
+
+class FromFive(Scripted):
+    action_space = spaces.Discrete(3, start=5)
+
+
+class Nan(Scripted):
+    rewards = (0.0, 0.0, float("nan"))
+
+
+class Infinite(Scripted):
+    rewards = (float("inf"),)
+
+
+class NanObservation(Scripted):
+    def step(self, action: int) -> Any:
+        _, *rest = super().step(action)
+        return np.array([0.0, np.nan, 0.0], np.float32), *rest
+
+
+class WrongShape(Scripted):
+    def step(self, action: int) -> Any:
+        _, *rest = super().step(action)
+        return np.zeros(5, np.float32), *rest
+
+
+class OldApi(Scripted):
+    def step(self, action: int) -> Any:
+        return super().step(action)[:4]
+
+
+class Continuous(Scripted):
+    action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+
+class DictObservation(Scripted):
+    observation_space = spaces.Dict({"a": spaces.Discrete(2)})
+
+    def __init__(self) -> None:
+        pass
+
+
+class FourDimensional(Scripted):
+    observation_space = spaces.Box(0, 255, (2, 3, 4, 5), np.uint8)
+
+
+class Gray(Scripted):
+    observation_space = spaces.Box(0, 255, (12, 10), np.uint8)
+
+
+class ChannelsLast(Scripted):
+    observation_space = spaces.Box(0, 255, (12, 10, 3), np.uint8)
+
+    def step(self, action: int) -> Any:
+        _, *rest = super().step(action)
+        self.buffer[:] = np.arange(360).reshape(12, 10, 3) % 256
+        return self.buffer, *rest
+
+
+class ChannelsFirst(Scripted):
+    observation_space = spaces.Box(0, 255, (3, 12, 10), np.uint8)
+
+
+class FloatPicture(Scripted):
+    observation_space = spaces.Box(0.0, 1.0, (12, 10, 1), np.float64)
+
+
+class Coded(Scripted):
+    """One number of 4, counted from 2."""
+
+    observation_space = spaces.Discrete(4, start=2)
+
+    def __init__(self) -> None:
+        self.number = 2
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return 3, {}
+
+    def step(self, action: int) -> Any:
+        return [2, 9][action], 0.0, False, False, {}
+
+
+class Multi(Coded):
+    observation_space = spaces.MultiDiscrete([2, 3])
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.array([1, 2]), {}
+
+
+class Binary(Coded):
+    observation_space = spaces.MultiBinary(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.array([1, 0, 1], np.int8), {}
+
+
+not_an_environment = 3

@@ -1,0 +1,80 @@
+"""The head against Figure 1, recomputed in numpy atom by atom."""
+
+import numpy as np
+import pytest
+import torch
+
+from c2d.nets.heads.conjugated import ConjugatedHead
+
+B, D, A, N = 3, 10, 2, 4
+
+
+def make(**settings):
+    torch.manual_seed(0)
+    head = ConjugatedHead(D, A, atoms=N, hidden=6, **{"alpha": 9.0, "c": 0.7, "embedding": 5, **settings})
+    return head, torch.randn(B, D)
+
+
+def figure_1(head, features):
+    """One sample and one action at a time."""
+    p = {name: tensor.detach().numpy().astype(float) for name, tensor in head.named_parameters()}
+    atoms, probs = np.zeros((B, A, N)), np.zeros((B, A, N))
+    for b, feature in enumerate(features.numpy().astype(float)):
+        psi = np.maximum(p["dense.weight"] @ feature + p["dense.bias"], 0)
+        logits = (p["logits.weight"] @ psi + p["logits.bias"]).reshape(A, N)
+        for a in range(A):
+            probs[b, a] = np.exp(logits[a]) / np.exp(logits[a]).sum()  # softmax over the atoms of one action
+        joined = psi
+        if "embedding.weight" in p:
+            joined = np.concatenate((np.maximum(p["embedding.weight"] @ probs[b].ravel() + p["embedding.bias"], 0), psi))
+        x = p["support.weight"] @ joined + p["support.bias"]
+        atoms[b] = (p["alpha"] * np.tanh(x / head.c)).reshape(A, N)
+    return atoms, probs
+
+
+@pytest.mark.parametrize("embedding", [5, 0])
+def test_equals_figure_1(embedding):
+    head, features = make(embedding=embedding)
+    law = head(features, "predict")
+    atoms, probs = figure_1(head, features)
+    np.testing.assert_allclose(law.atoms.detach().numpy(), atoms, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(law.log_probs.exp().detach().numpy(), probs, rtol=1e-4, atol=1e-6)
+    assert law.taus is None
+
+
+def test_probabilities_of_each_action_sum_to_one():
+    head, features = make()
+    law = head(features * 100, "act")
+    torch.testing.assert_close(law.log_probs.exp().sum(-1), torch.ones(B, A))
+    assert law.log_probs.isfinite().all()
+
+
+def test_atoms_stay_within_alpha():
+    head, features = make()
+    assert (head(features * 1e4, "act").atoms.abs() <= 9.0).all()
+
+
+@pytest.mark.parametrize(("embedding", "coupled"), [(5, True), (0, False)])
+def test_embedding_couples_atoms_to_probabilities(embedding, coupled):
+    """A change of the logits alone moves the atoms if, and only if, there is an embedding."""
+    head, features = make(embedding=embedding)
+    before = head(features, "act").atoms
+    with torch.no_grad():
+        head.logits.bias += torch.linspace(-3, 3, A * N)
+    assert torch.equal(before, head(features, "act").atoms) is not coupled
+
+
+def test_gradient_reaches_the_logits_through_the_atoms():
+    head, features = make()
+    head(features, "predict").atoms.sum().backward()
+    assert head.logits.weight.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_alpha_is_trained_or_not(trained):
+    head, features = make(train_alpha=trained)
+    head(features, "predict").atoms.square().sum().backward()
+    assert head.alpha.requires_grad is trained
+    assert (head.alpha.grad is not None and float(head.alpha.grad.abs()) > 0) is trained
+    assert head.diagnostics() == {"alpha": 9.0}
+    assert "alpha" in head.state_dict()

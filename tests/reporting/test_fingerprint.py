@@ -1,0 +1,261 @@
+"""Verdicts, sections and the page they are kept in, on synthetic records."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from c2d.agents.recipes import RECIPES
+from c2d.config import Config, to_json
+from c2d.errors import UserError
+from c2d.reporting.commands import train_command
+from c2d.reporting.document import update
+from c2d.reporting.fingerprint import compare, distance, section, verdict
+from c2d.reporting.published import early_iterations
+from c2d.reporting.runs import read_run
+
+FIGURES = dict(
+    episodes=1110, mean_score=1.6, mean_loss=0.025, atom_min=-17.0, atom_max=23.0, gradient_norm_max=9.0
+)
+
+
+def write_run(path: Path, env="atari/breakout", iterations=1, summary="finished", **changes) -> Path:
+    """A run directory as training leaves it, with made-up figures."""
+    path.mkdir()
+    config = to_json(Config(env=env, iterations=iterations, seed=4))
+    header = {
+        "kind": "run",
+        "config": config,
+        "passport": {"protocol": "c2d-paper", "hash": "0123456789ab"},
+        "versions": {"python": "3.11.7", "torch": "2.0"},
+        "measured": {"cpu": "a processor", "cores": 2, "threads": 1, "system": "any"},
+    }
+    lines = [header]
+    for iteration in range(iterations):
+        measured = {"seconds": 5_000.0, "steps_per_second": 50.0}
+        record = {
+            "kind": "iteration",
+            "iteration": iteration,
+            "steps": 250_000 * (iteration + 1),
+            "measured": measured,
+        }
+        lines.append({**record, **FIGURES, **changes})
+    (path / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    if summary is not None:
+        unfinished = None if summary == "finished" else {"episodes": 3}
+        steps = 250_000 * iterations + (unfinished is not None) * 1_234
+        state = {
+            "state": summary,
+            "steps": steps,
+            "iterations": iterations,
+            "unfinished_iteration": unfinished,
+        }
+        (path / "summary.json").write_text(json.dumps(state))
+    return path
+
+
+def row_of(text: str, quantity: str, iteration: int = 0) -> list[str]:
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in text.splitlines()
+        if line.startswith("| ")
+    ]
+    (row,) = [row for row in rows if row[:2] == [str(iteration), quantity]]
+    return row
+
+
+@pytest.mark.parametrize(
+    ("ours", "seeds", "words"),
+    [
+        (2.0, (1.0, 2.5, 3.0), "inside the range of the seeds"),
+        (1.0, (1.0, 2.5, 3.0), "inside the range of the seeds"),
+        (3.3, (1.0, 2.5, 3.0), "outside: 10.0 % above the nearest seed"),
+        (0.75, (3.0, 2.5, 1.0), "outside: 25.0 % below the nearest seed"),
+        (-22.0, (-20.0, -10.0, -15.0), "outside: 10.0 % below the nearest seed"),
+        (-9.0, (-20.0, -10.0, -15.0), "outside: 10.0 % above the nearest seed"),
+        (0.5, (-2.0, -1.0, 0.0), "outside: 0.5 above the nearest seed"),
+        (float("nan"), (1.0, 2.0, 3.0), "outside: not a number"),
+    ],
+)
+def test_verdict(ours, seeds, words):
+    assert verdict(ours, seeds) == words
+
+
+def test_distance_is_in_standard_deviations_of_the_seeds():
+    assert distance(5.0, (1.0, 2.0, 3.0)) == "+3.0"
+    assert distance(1.5, (1.0, 2.0, 3.0)) == "-0.5"
+    assert distance(1.0, (1.0, 1.0, 1.0)) == "0.0"
+    assert distance(2.0, (1.0, 1.0, 1.0)) == "–"
+
+
+def test_section_names_the_run_and_judges_each_figure(tmp_path):
+    text = section(read_run(write_run(tmp_path / "mine")))
+    assert text.startswith("## breakout: mine\n")
+    for fact in (
+        "recipe c2d",
+        "seed 4",
+        "c2d-paper [0123456789ab]",
+        "torch 2.0",
+        "50.0 agent steps",
+        "1 thread on a processor",
+    ):
+        assert fact in text
+    assert row_of(text, "mean loss") == [
+        "0", "mean loss", "0.025", "0.02691", "0.02183", "0.02508", "inside the range of the seeds", "+0.2",
+    ]  # fmt: skip
+    assert row_of(text, "largest atom")[6] == "outside: 4.3 % above the nearest seed"
+    assert row_of(text, "games ended")[2:7] == [
+        "1,110",
+        "1,127",
+        "1,108",
+        "1,295",
+        "inside the range of the seeds",
+    ]
+    assert "Inside the range of the seeds: 4 of 6 figures." in text
+    assert "unfinished" not in text and "not ended" not in text
+
+
+def test_runs_in_all_states(tmp_path):
+    assert "The run has not ended" in section(read_run(write_run(tmp_path / "going", summary=None)))
+    stopped = section(read_run(write_run(tmp_path / "stopped", summary="interrupted")))
+    assert "stopped on request in iteration 1, after 1,234 of its 250,000 steps" in stopped
+    early = section(read_run(write_run(tmp_path / "early", iterations=0, summary="failed")))
+    assert (
+        "No iteration is complete yet" in early
+        and "stopped by an error in iteration 0" in early
+        and "| mean loss" not in early
+    )
+    long = read_run(write_run(tmp_path / "long", iterations=12))
+    assert {one.iteration for one in compare(long)} == set(range(10))
+    assert "Later iterations of this run are left out" in section(long)
+    none = section(read_run(write_run(tmp_path / "none", mean_score=None, episodes=0)))
+    assert row_of(none, "mean score")[6] == "no game ended"
+
+
+def test_a_line_being_written_is_left_for_later(tmp_path):
+    path = write_run(tmp_path / "run", iterations=2, summary=None)
+    file = path / "records.jsonl"
+    file.write_text(file.read_text()[:-40])
+    assert len(read_run(path).iterations) == 1
+
+
+@pytest.mark.parametrize("damage", ["", "[]\n", '{"kind": "iteration"}\n', "{\n", '{"kind": "run"}\n'])
+def test_damaged_records(tmp_path, damage):
+    path = write_run(tmp_path / "run")
+    (path / "records.jsonl").write_text(damage)
+    with pytest.raises(UserError, match=r"records\.jsonl"):
+        read_run(path)
+
+
+def test_record_without_a_figure(tmp_path):
+    path = write_run(tmp_path / "run")
+    file = path / "records.jsonl"
+    file.write_text(file.read_text().replace('"mean_loss"', '"loss"'))
+    with pytest.raises(UserError, match='line 2: "mean_loss" is missing'):
+        read_run(path)
+
+
+def test_games_without_published_figures_are_refused(tmp_path):
+    with pytest.raises(UserError, match=r"minatar/breakout.*kungfumaster"):
+        section(read_run(write_run(tmp_path / "a", env="minatar/breakout")))
+    with pytest.raises(UserError, match=r"atari/alien.*kungfumaster"):
+        section(read_run(write_run(tmp_path / "b", env="atari/alien")))
+
+
+def test_command_names_what_differs_from_the_defaults():
+    from dataclasses import replace
+
+    from c2d.agents.recipe import Nature, Schedule
+
+    usual = Config(env="atari/pong", iterations=1, threads=2)
+    assert train_command(to_json(usual)) == "c2d train pong --recipe c2d --iterations 1 --seed 1"
+    agent = replace(RECIPES["c2d"], encoder=Nature(norm="none"), schedule=Schedule(gamma=0.9))
+    changed = replace(usual, agent=agent, run_dir="a b", rules=replace(usual.rules, sticky=0.0))
+    assert train_command(to_json(changed)) == (
+        "c2d train pong --recipe c2d --iterations 1 --seed 1 --rules.sticky 0.0 --encoder.norm none "
+        "--schedule.gamma 0.9 --run-dir 'a b'"
+    )
+
+
+def test_command_is_understood_by_train():
+    from dataclasses import replace
+
+    from c2d.agents.recipe import Optim, PhiSpec
+    from c2d.cli.train import read
+
+    agent = replace(RECIPES["c2d-channel"], phi=PhiSpec(kind="symlog"), optim=Optim(clip_norm=None))
+    config = Config(env="atari/pong", recipe="c2d-channel", iterations=3, seed=7, agent=agent)
+    assert read(train_command(to_json(config)).split()[2:]) == config
+
+
+def test_page_keeps_notes_and_other_sections():
+    page = update(None, "# Title", {"a": "## a\nold", "b": "## b\nother"})
+    page = page.replace(
+        "<!-- notes -->\n<!-- /notes -->\n<!-- /section a -->",
+        "<!-- notes -->\nBy hand.\n<!-- /notes -->\n<!-- /section a -->",
+    )
+    again = update(page + "A footer.\n", "# New title", {"a": "## a\nnew"})
+    assert "By hand." in again and "## a\nnew" in again and "old" not in again
+    assert "## b\nother" in again and "A footer." in again
+    assert "# New title" in again and "# Title" not in again
+    assert again.index("By hand.") < again.index("## b")
+    assert update(again, "# New title", {"a": "## a\nnew"}) == again
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "# A page of mine\n",
+        "<!-- intro -->\n",
+        "<!-- intro -->\n<!-- /intro -->\n<!-- section a -->\n",
+        "<!-- intro -->\n<!-- /intro -->\n<!-- section a -->\n<!-- notes -->mine\n<!-- /section a -->\n",
+    ],
+)
+def test_page_that_would_lose_text_is_refused(page):
+    with pytest.raises(UserError, match="FILE is not updated"):
+        update(page, "intro", {"a": "text"}, "FILE")
+
+
+def test_reporting_imports_neither_torch_nor_the_emulator():
+    code = (
+        "import sys, pkgutil, importlib, c2d.reporting as r\n"
+        "for m in pkgutil.iter_modules(r.__path__): importlib.import_module('c2d.reporting.' + m.name)\n"
+        "import c2d.cli.fingerprint\n"
+        "from c2d.reporting.published import early_iterations; early_iterations()\n"
+        "print([m for m in ('torch', 'ale_py', 'cv2') if m in sys.modules])"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        == "[]\n"
+    )
+
+
+def test_table_is_complete():
+    table = early_iterations()
+    assert len(table) == 8
+    for iterations in table.values():
+        assert set(iterations) == set(range(10))
+        assert all(len(seeds) == 3 for cell in iterations.values() for seeds in cell.values())
+    assert table["breakout"][0]["atom_min"] == (-19.965401, -16.161333, -20.881147)
+
+
+@pytest.mark.published
+def test_table_equals_the_published_data():
+    names = dict(avg_return="mean_score", avg_loss="mean_loss", supp_min="atom_min", supp_max="atom_max",
+                 norm_max="gradient_norm_max", episodes="episodes")  # fmt: skip
+    if "C2D_PUBLISHED" not in os.environ:
+        pytest.fail(
+            "C2D_PUBLISHED must name the directory of the published data: make test-published sets it"
+        )
+    rows = list(
+        csv.DictReader((Path(os.environ["C2D_PUBLISHED"]) / "early_iterations.csv").read_text().splitlines())
+    )
+    assert len(rows) == 240
+    for row in rows:
+        cell = early_iterations()[row["game"]][int(row["iteration"])]
+        for theirs, ours in names.items():
+            assert cell[ours][int(row["seed"]) - 1] == float(row[theirs])
