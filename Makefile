@@ -3,10 +3,11 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PEERS := .venv-peers
 PUBLISHED ?= ../shared/data
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-published check format bench clean
+.PHONY: help setup quickstart test test-published check format bench bench-peers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -41,5 +42,15 @@ format: $(READY) ## rewrite the code in the project's format
 bench: $(READY) ## measure speed and memory on this machine (leave it alone meanwhile)
 	$(BIN)/c2d bench
 
-clean: ## remove the virtual environment and caches (runs/ stays)
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+$(PEERS)/.ready: constraints.txt
+	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		stable-baselines3==2.9.2 ale-py opencv-python-headless
+	@touch $@
+
+bench-peers: $(READY) $(PEERS)/.ready ## compare speed with Stable-Baselines3 (quiet machine, about 6 minutes)
+	$(BIN)/python bench/against_sb3.py --out docs/results/speed-against-sb3.md
+
+clean: ## remove the virtual environments and caches (runs/ stays)
+	rm -rf $(VENV) $(PEERS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,8 +3,8 @@
     make bench-peers                                             # installs the peer, then measures
     python bench/against_sb3.py --out docs/results/speed.md      # measures and writes it down
 
-Each side is a process of its own that warms up once and then trains in windows, C2D, SB3, C2D, SB3, ...; while
-one works the other sleeps, and how much the sleeper used of a core is measured too. Use a quiet machine.
+Each side is a process of its own that warms up once and then trains in windows, C2D, SB3, C2D, SB3, ...;
+while one works the other sleeps, and how much the sleeper used of a core is measured too. Use a quiet machine.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from c2d.training.passport import machine
 HERE = Path(__file__).parent
 PEERS = HERE.parent / ".venv-peers" / "bin" / "python"
 WORKLOAD = (
-    "Breakout, frame skip 4, sticky actions 0.25, 84x84 gray, 4 frames, batch 32, one update per 4 agent steps, target "
-    "copy every 8,000 agent steps, replay capacity 100,000, ε 0.01. One agent step is 4 emulator frames. "
-    "SB3: DQN with its Nature network and its Atari wrappers; C2D: recipe c2d. Emulation, acting, storing, sampling "
-    "and updates are all included."
+    "Breakout, frame skip 4, sticky actions 0.25, 84x84 gray, 4 frames, batch 32, one update per 4 agent steps, "
+    "target copy every 8,000 agent steps, replay capacity 100,000, ε 0.01. One agent step is 4 emulator frames. "
+    "SB3: DQN with its Nature network and its Atari wrappers; C2D: recipe c2d. Emulation, acting, storing, "
+    "sampling and updates are all included."
 )
 
 
@@ -75,9 +75,7 @@ class Worker:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            sys.exit(
-                f"the {self.name} worker ended with exit code {self.process.wait()}; its message is above"
-            )
+            sys.exit(f"the {self.name} worker ended with exit code {self.process.wait()}; its message is above")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -87,6 +85,7 @@ def turn(worker: Worker, idle: Worker, seconds: float) -> dict[str, Any]:
     before = idle.cpu_seconds(), worker.cpu_seconds()
     result = worker.train(seconds)
     result["steps_per_second"] = result["steps"] / result["seconds"]
+    # of the other side, which should sleep
     result["idle_cores"] = (idle.cpu_seconds() - before[0]) / result["seconds"]
     result["busy_cores"] = (worker.cpu_seconds() - before[1]) / result["seconds"]
     return result
@@ -125,65 +124,67 @@ def compare(peer_python: str, windows: int, seconds: float, threads: int | None)
 
 def markdown(result: dict[str, Any], command: str) -> str:
     """The page a person reads."""
-    where, ours, peer = result["machine"], result["c2d"], result["sb3"]
-    lines = [
+    where, sides = result["machine"], (result["c2d"], result["sb3"])
+    seconds = [window["seconds"] for side in sides for window in side["windows"]]
+    memory = [f"{side['windows'][-1]['peak_memory_mb']:.0f} MB" for side in sides]
+    load = "unknown" if result["load_average"] is None else f"{result['load_average']:.2f}"
+    paragraphs = [
         "# Speed against Stable-Baselines3",
-        "",
-        f"C2D makes **{result['median_ratio']:.2f} times** the agent steps per second of Stable-Baselines3's DQN "
-        f"(median of {len(result['ratios'])} pairs of windows that took turns).",
-        "",
+        f"C2D makes **{result['median_ratio']:.2f} times** the agent steps per second of Stable-Baselines3's "
+        f"DQN: median of {len(result['ratios'])} pairs of windows that took turns.",
         WORKLOAD,
-        "",
-        f"Command: `{command}`, {time.strftime('%d %B %Y', time.gmtime(result['time']))}, {where['cpu']}, "
-        f"{where['cores']} cores, {where['system']}; load average at the start {result['load_average']:.2f}.",
-        "",
-        "| window | C2D steps/s | SB3 steps/s | ratio | C2D updates | SB3 updates | cores busy (C2D, SB3) "
-        "| cores used by the waiting side |",
-        "|---|---|---|---|---|---|---|---|",
+        f"Command: `{command}`, {time.strftime('%d %B %Y', time.gmtime(result['time']))}. {where['cpu']}, "
+        f"{where['cores']} cores, {where['system']}; load average at the start {load}.",
+        _table_of_windows(result),
+        f"Windows of {min(seconds):.1f} to {max(seconds):.1f} s with {sides[0]['threads']} (C2D) and "
+        f"{sides[1]['threads']} (SB3) threads. Peak memory, replays partly filled: C2D {memory[0]}, SB3 {memory[1]}.",
+        _table_of_calibration(result),
+        *(
+            f"{name}: {', '.join(f'{package} {number}' for package, number in side['versions'].items())}."
+            for name, side in zip(("C2D", "SB3"), sides, strict=True)
+        ),
     ]
-    for number, (a, b) in enumerate(zip(ours["windows"], peer["windows"], strict=True)):
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def _table_of_windows(result: dict[str, Any]) -> str:
+    ours, peer = result["c2d"]["windows"], result["sb3"]["windows"]
+    lines = [
+        "| window | C2D steps/s | SB3 steps/s | ratio | C2D updates | SB3 updates "
+        "| cores busy (C2D, SB3) | cores used while waiting (C2D, SB3) |",
+        "|---" * 8 + "|",
+    ]
+    for number, (a, b, ratio) in enumerate(zip(ours, peer, result["ratios"], strict=True), start=1):
         lines.append(
-            f"| {number + 1} | {a['steps_per_second']:.1f} | {b['steps_per_second']:.1f} | {result['ratios'][number]:.2f} | "
-            f"{a['updates']} | {b['updates']} | {a['busy_cores']:.2f}, {b['busy_cores']:.2f} | "
-            f"{a['idle_cores']:.3f}, {b['idle_cores']:.3f} |"
+            f"| {number} | {a['steps_per_second']:.1f} | {b['steps_per_second']:.1f} | {ratio:.2f} "
+            f"| {a['updates']} | {b['updates']} | {a['busy_cores']:.2f}, {b['busy_cores']:.2f} "
+            f"| {b['idle_cores']:.3f}, {a['idle_cores']:.3f} |"
         )
-    medians = [median(w["steps_per_second"] for w in side["windows"]) for side in (ours, peer)]
-    seconds = [w["seconds"] for side in (ours, peer) for w in side["windows"]]
-    lines += [
-        f"| median | {medians[0]:.1f} | {medians[1]:.1f} | {result['median_ratio']:.2f} | | | | |",
-        "",
-        f"Windows of {min(seconds):.1f} to {max(seconds):.1f} s, {ours['threads']} (C2D) and {peer['threads']} (SB3) threads. "
-        f"Peak memory: C2D {ours['windows'][-1]['peak_memory_mb']:.0f} MB, SB3 {peer['windows'][-1]['peak_memory_mb']:.0f} MB "
-        f"(replays partly filled).",
-        "",
-        "| calibration | " + " | ".join(f"GFLOPS, {n} threads" for n in result["calibration_before"]["gflops"])
-        + " | bare emulator, steps/s |",
-        "|---|" + "---|" * (len(result["calibration_before"]["gflops"]) + 1),
-    ]  # fmt: skip
+    middle = [median(window["steps_per_second"] for window in side) for side in (ours, peer)]
+    lines.append(f"| median | {middle[0]:.1f} | {middle[1]:.1f} | {result['median_ratio']:.2f} | | | | |")
+    return "\n".join(lines)
+
+
+def _table_of_calibration(result: dict[str, Any]) -> str:
+    counts = list(result["calibration_before"]["gflops"])
+    titles = " | ".join(f"GFLOPS, {n} thread{'s' if n != '1' else ''}" for n in counts)
+    lines = [
+        f"| calibration | {titles} | bare emulator, steps/s |",
+        "|---" * (len(counts) + 2) + "|",
+    ]
     for moment in ("before", "after"):
         speed = result[f"calibration_{moment}"]
-        products = " | ".join(f"{value:.1f}" for value in speed["gflops"].values())
+        products = " | ".join(f"{speed['gflops'][n]:.1f}" for n in counts)
         lines.append(f"| {moment} | {products} | {speed['bare_emulator_steps_per_second']:.0f} |")
-    for name, side in (("C2D", ours), ("SB3", peer)):
-        lines += [
-            "",
-            f"{name}: "
-            + ", ".join(f"{package} {number}" for package, number in side["versions"].items())
-            + ".",
-        ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer-python", default=str(PEERS), help="Python with stable-baselines3 and ale-py")
     parser.add_argument("--windows", type=int, default=4, help="windows of each side")
     parser.add_argument("--seconds", type=float, default=30.0, help="length of a window")
-    parser.add_argument(
-        "--threads", type=int, help="CPU threads of each side; default: what each takes by itself"
-    )
+    parser.add_argument("--threads", type=int, help="CPU threads of each side; default: what each takes by itself")
     parser.add_argument("--out", type=Path, help="Markdown file to write; the numbers go beside it as .json")
     chosen = parser.parse_args()
     if not Path(chosen.peer_python).is_file():

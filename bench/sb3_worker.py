@@ -1,7 +1,7 @@
 """Stable-Baselines3's DQN, trained on command. Run by the peers' Python; needs nothing of ours.
 
-Speaks JSON lines: says what it is when warmed up, then for each line with a number of seconds trains that long
-and tells how many agent steps it made. Ends with its input.
+Speaks JSON lines: says what it is when warmed up, then for each line with a number of seconds trains that
+long and tells how many agent steps it made. Ends with its input.
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ class Until(BaseCallback):
 def build() -> DQN:
     gymnasium.register_envs(ale_py)
     # Of AtariWrapper's settings only the stickiness differs from its default.
-    env = make_atari_env(
-        "BreakoutNoFrameskip-v4", n_envs=1, seed=1, wrapper_kwargs={"action_repeat_probability": 0.25}
-    )
+    env = make_atari_env("BreakoutNoFrameskip-v4", n_envs=1, seed=1, wrapper_kwargs={"action_repeat_probability": 0.25})
     return DQN(
         "CnnPolicy",
         VecFrameStack(env, n_stack=4),

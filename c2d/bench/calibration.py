@@ -1,4 +1,4 @@
-"""How fast the machine is at this minute, whatever we do with it: matrix products and bare emulator frames."""
+"""How fast the machine is at this minute, before we do anything: matrix products, bare emulator frames."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def gflops(threads: int, seconds: float, size: int = 1024) -> float:
 
 
 class BareEmulator:
-    """The cartridge in the emulator, with the emulator's own stickiness and no picture taken of the screen."""
+    """The cartridge in the emulator, with the emulator's own stickiness; no picture is taken of the screen."""
 
     def __init__(self, key: str, rules: AtariRules, seed: int = 1) -> None:
         import ale_py

@@ -124,7 +124,7 @@ def show(result: dict[str, Any]) -> None:
 
         table = Table(caption=note)
         for place, title in enumerate(titles):
-            table.add_column(title, justify="left" if place < 2 else "right", no_wrap=True)
+            table.add_column(title, justify="left" if place < 2 else "right", overflow="fold")
         for cells in body:
             table.add_row(*cells)
         Console().print(table)

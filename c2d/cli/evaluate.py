@@ -27,7 +27,7 @@ DESCRIPTION = "Play whole games with a trained agent and report their scores."
 class Evaluate:
     """What is asked for."""
 
-    run: tyro.conf.Positional[str]
+    run: tyro.conf.Positional[str] = ""
     """Run directory, as `c2d train` makes it."""
     games: int = 20
     """Whole games to play. All of them count, long or short."""
@@ -60,9 +60,7 @@ def main(arguments: Sequence[str]) -> None:
         print("note: the rules or the games' versions differ from those of training (see passport.json in the run)")
     began = time.perf_counter()
     with progress(chosen.games) as watch:
-        ends = evaluate(
-            subject.agent, subject.make_env, chosen.games, epsilon, chosen.parallel, chosen.seed, watch
-        )
+        ends = evaluate(subject.agent, subject.make_env, chosen.games, epsilon, chosen.parallel, chosen.seed, watch)
     seconds = time.perf_counter() - began
     summary = summarize([end.score for end in ends])
     print("\n".join(lines(summary, subject.env)))
@@ -71,10 +69,10 @@ def main(arguments: Sequence[str]) -> None:
 
 def headline(subject: Subject, chosen: Evaluate, epsilon: float) -> str:
     """What is evaluated, in one line."""
-    config, facts = subject.config, subject.passport()
+    config, facts = subject.config, subject.passport
     trained = "training unknown"
     if subject.steps is not None:
-        trained = f"trained for {subject.steps:,} steps ({subject.iterations} whole iterations)"
+        trained = f"trained for {subject.steps:,} steps (whole iterations: {subject.iterations})"
     env = subject.env if subject.env == config.env else f"{subject.env} (trained on {config.env})"
     return (
         f"{subject.run_dir.path} | recipe {config.recipe}, seed {config.seed} | {env} | {trained} | "
@@ -119,7 +117,7 @@ def save(
     record: dict[str, Any] = {
         "kind": "evaluation",
         "env": subject.env,
-        "passport": subject.passport(),
+        "passport": subject.passport,
         "steps": subject.steps,
         "iterations": subject.iterations,
         "epsilon": epsilon,
@@ -175,6 +173,8 @@ def progress(games: int) -> Iterator[Watch | None]:
 
 def _check(chosen: Evaluate) -> None:
     """Before anything heavy is loaded."""
+    if not chosen.run:
+        raise UserError("which run? c2d evaluate RUN, a directory that `c2d train` made")
     for name, value in {"games": chosen.games, "parallel": chosen.parallel, "threads": chosen.threads}.items():
         if value is not None and value < 1:
             raise UserError(f"--{name} is {value}; accepted: at least 1")

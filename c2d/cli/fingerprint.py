@@ -27,8 +27,8 @@ An iteration is 250,000 agent steps, or 1M frames. Per iteration:
 - largest gradient norm: before clipping;
 - games ended, and mean score: whole games, raw, played while training.
 
-The verdict tells whether a figure lies in the range of the three seeds, else its gap to the nearest of them, in
-percent of that seed. The distance is from the mean of the seeds, in their standard deviations. With three
+The verdict tells whether a figure lies in the range of the three seeds, else its gap to the nearest of them,
+in percent of that seed. The distance is from the mean of the seeds, in their standard deviations. With three
 seeds, a fourth one of the same kind would fall outside their range half of the time.
 
 To write a section again, train with the command it names (three quarters of an hour to one and a half for one

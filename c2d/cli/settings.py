@@ -16,7 +16,7 @@ Options = TypeVar("Options")
 
 
 def parse(config: Config, arguments: list[str]) -> Config:
-    """Apply `--setting value` pairs. `--help` explains every setting with the defaults of this config and exits."""
+    """Apply `--setting value` pairs. `--help` explains each setting with the defaults of this config."""
     return options(
         Config,
         [config.env, *arguments],
@@ -29,13 +29,13 @@ def parse(config: Config, arguments: list[str]) -> Config:
 def options(
     cls: type[Options], arguments: list[str], prog: str, description: str, default: Options | None = None
 ) -> Options:
-    """The options of a command: a dataclass whose fields and their docstrings are the settings and their help."""
+    """The options of a command: a dataclass whose fields and docstrings are the settings and their help."""
     complaints = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaints):
             return tyro.cli(
                 cls,
-                **({} if default is None else {"default": default}),
+                default=tyro.MISSING_NONPROP if default is None else default,
                 args=arguments,
                 prog=prog,
                 description=description,

@@ -55,6 +55,7 @@ class AtariGame:
         # bound once: these are called for every emulated frame
         self._act = self._ale.act
         self._lives_now = self._ale.lives
+        self._over = self._ale.game_over
         self._grab = self._ale.getScreenGrayscale
         self._reset_game()
 
@@ -86,7 +87,7 @@ class AtariGame:
 
     def _emulate(self, chosen: int, repeats: int) -> tuple[float, bool]:
         """Emulate one agent step. Returns the raw reward and whether the learner's episode ended."""
-        ale, act, lives_now = self._ale, self._act, self._lives_now
+        act, lives_now, over = self._act, self._lives_now, self._over
         sticky, last, lives = self.rules.sticky, self._last, self._lives
         life_loss_counts = self.rules.life_loss_ends_episode
         reward, ended, done = 0, False, 0
@@ -96,7 +97,7 @@ class AtariGame:
             reward += act(last)
             done += 1
             now = lives_now()
-            if ale.game_over(with_truncation=False) or (life_loss_counts and now < lives):
+            if over() or (life_loss_counts and now < lives):
                 ended = True
                 break
             lives = now
@@ -108,7 +109,7 @@ class AtariGame:
 
     def _end(self, frame: np.ndarray, reward: float, ended: bool, capped: bool) -> Step:
         """Close the learner's episode, and the game if it is over or capped; a terminal outweighs the cap."""
-        if capped or self._ale.game_over(with_truncation=False):
+        if capped or self._over():
             game = GameEnd(self._score, self._steps)
             self._reset_game()
         else:
@@ -122,7 +123,7 @@ class AtariGame:
         if self.rules.noop_max > 0:
             for _ in range(int(self._rng.integers(1, self.rules.noop_max + 1))):
                 self._act(NOOP)
-                if self._ale.game_over(with_truncation=False):
+                if self._over():
                     self._ale.reset_game()
         self._last = NOOP
         self._lives = self._lives_now()
@@ -213,5 +214,6 @@ def _load(rom: Path, seed: int) -> Any:
     ale = ALEInterface()
     ale.setInt("random_seed", seed)
     ale.setFloat("repeat_action_probability", 0.0)
+    ale.setInt("max_num_frames_per_episode", 0)  # caps are ours, so `game_over` means just that
     ale.loadROM(str(rom))
     return ale

@@ -4,8 +4,8 @@ Scores: the no-op-start figures of the literature as listed in DQN Zoo's `atari_
 (google-deepmind/dqn_zoo). Two entries differ between sources: rliable's notebook puts Video Pinball's random
 score at 0 instead of 16256.9, and the paper's figures agree with a human score of -9.3 for Tennis, not -8.3.
 Action counts are the minimal action sets of the authors' runs. 55 games make the paper's benchmark. Defender
-and Surround have scores but are not among them; Air Raid, Carnival, Elevator Action, Journey Escape and Pooyan
-are run by Dopamine but have no scores in that table.
+and Surround have scores but are not among them; Air Raid, Carnival, Elevator Action, Journey Escape and
+Pooyan are run by Dopamine but have no scores in that table.
 """
 
 from __future__ import annotations

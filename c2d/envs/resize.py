@@ -2,7 +2,7 @@
 
 OpenCV's area kernel takes about a sixth of the time of four emulated frames. Yet from one step to the next
 most of a screen stays as it was, and rows shrink in groups that do not mix: from 210 to 84, five rows of the
-screen, a band, make two rows of the frame. So only bands that changed are resized; the result is OpenCV's own.
+screen, a band, make two rows of the frame. So only bands that changed are resized. The result is the same.
 """
 
 from __future__ import annotations

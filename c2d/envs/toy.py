@@ -1,8 +1,8 @@
 """Small decision processes whose law of the discounted return is known exactly, for tests.
 
 A state offers actions; an action is a list of outcomes, each with a probability, a reward and a next state
-(or the end). States are numbered and seen as one-hot vectors. No state can be reached twice in an episode, so all
-outcomes can be listed.
+(or the end). States are numbered and seen as one-hot vectors. No state can be reached twice in an episode,
+so all outcomes can be listed.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ but for the rounding of the network, which may differ in the last digit between 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 import numpy as np
@@ -51,25 +52,20 @@ def evaluate(
 ) -> list[GameEnd]:
     """The ends of `games` whole games in order of their numbers. ε-greedy by expected real return."""
     _check(games, epsilon, parallel)
-    waiting = iter(range(games))
-    running = [_begin(number, make_env, seed, agent.spec) for number, _ in zip(waiting, range(parallel), strict=False)]
+    waiting, running = deque(range(games)), list[_Game]()
     ends: dict[int, GameEnd] = {}
     steps = 0
     try:
-        while running:
+        while waiting or running:
+            while waiting and len(running) < parallel:
+                running.append(_begin(waiting.popleft(), make_env, seed, agent.spec))
             actions = agent.actor.greedy(np.stack([game.stack.obs for game in running]))  # [P]
+            for game, action in zip(running, actions, strict=True):
+                if (end := game.advance(int(action), epsilon)) is not None:
+                    ends[game.number] = end
+                    game.env.close()
             steps += len(running)
-            for place, action in reversed(list(enumerate(actions))):
-                game = running[place]
-                end = game.advance(int(action), epsilon)
-                if end is None:
-                    continue
-                ends[game.number] = end
-                game.env.close()
-                del running[place]
-                number = next(waiting, None)
-                if number is not None:
-                    running.append(_begin(number, make_env, seed, agent.spec))
+            running = [game for game in running if game.number not in ends]
             if watch is not None:
                 watch(len(ends), steps)
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ class Subject:
     def make_env(self, seed: int) -> Environment:
         return make(self.env, self.config.rules, seed)
 
+    @cached_property
     def passport(self) -> dict[str, Any]:
         """The rules as they are here and now."""
         env = self.make_env(0)
@@ -43,7 +45,7 @@ class Subject:
         """Whether training had the very same rules, versions of the games included; None if the run does not tell."""
         if not self.run_dir.passport.is_file():
             return None
-        return bool(self.run_dir.read_json(self.run_dir.passport).get("hash") == self.passport()["hash"])
+        return bool(self.run_dir.read_json(self.run_dir.passport).get("hash") == self.passport["hash"])
 
 
 def open_run(path: str | Path, env: str | None = None, device: str = "cpu") -> Subject:

@@ -1,4 +1,4 @@
-"""A scripted stand-in for ale_py's ALEInterface: every emulated frame is recorded, the screen shows the frame number."""
+"""A scripted stand-in for ale_py's ALEInterface: it records actions and shows the frame's number."""
 
 import numpy as np
 
@@ -43,5 +43,6 @@ def scripted(rules: AtariRules, emulator: FakeEmulator, seed: int = 0) -> AtariG
     """Breakout with the cartridge replaced by a script."""
     game = AtariGame("breakout", rules, seed)
     game._ale = emulator
-    game._act, game._lives_now, game._grab = emulator.act, emulator.lives, emulator.getScreenGrayscale
+    game._act, game._lives_now, game._over = emulator.act, emulator.lives, emulator.game_over
+    game._grab = emulator.getScreenGrayscale
     return game

@@ -18,9 +18,7 @@ from c2d.reporting.fingerprint import compare, distance, section, verdict
 from c2d.reporting.published import early_iterations
 from c2d.reporting.runs import read_run
 
-FIGURES = dict(
-    episodes=1110, mean_score=1.6, mean_loss=0.025, atom_min=-17.0, atom_max=23.0, gradient_norm_max=9.0
-)
+FIGURES = dict(episodes=1110, mean_score=1.6, mean_loss=0.025, atom_min=-17.0, atom_max=23.0, gradient_norm_max=9.0)
 
 
 def write_run(path: Path, env="atari/breakout", iterations=1, summary="finished", **changes) -> Path:
@@ -59,11 +57,7 @@ def write_run(path: Path, env="atari/breakout", iterations=1, summary="finished"
 
 
 def row_of(text: str, quantity: str, iteration: int = 0) -> list[str]:
-    rows = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in text.splitlines()
-        if line.startswith("| ")
-    ]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
     (row,) = [row for row in rows if row[:2] == [str(iteration), quantity]]
     return row
 
@@ -228,10 +222,7 @@ def test_reporting_imports_neither_torch_nor_the_emulator():
         "from c2d.reporting.published import early_iterations; early_iterations()\n"
         "print([m for m in ('torch', 'ale_py', 'cv2') if m in sys.modules])"
     )
-    assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-        == "[]\n"
-    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_table_is_complete():
@@ -248,12 +239,8 @@ def test_table_equals_the_published_data():
     names = dict(avg_return="mean_score", avg_loss="mean_loss", supp_min="atom_min", supp_max="atom_max",
                  norm_max="gradient_norm_max", episodes="episodes")  # fmt: skip
     if "C2D_PUBLISHED" not in os.environ:
-        pytest.fail(
-            "C2D_PUBLISHED must name the directory of the published data: make test-published sets it"
-        )
-    rows = list(
-        csv.DictReader((Path(os.environ["C2D_PUBLISHED"]) / "early_iterations.csv").read_text().splitlines())
-    )
+        pytest.fail("C2D_PUBLISHED must name the directory of the published data: make test-published sets it")
+    rows = list(csv.DictReader((Path(os.environ["C2D_PUBLISHED"]) / "early_iterations.csv").read_text().splitlines()))
     assert len(rows) == 240
     for row in rows:
         cell = early_iterations()[row["game"]][int(row["iteration"])]

@@ -1,0 +1,145 @@
+"""c2d quickstart: train on a small game, and see that it learned."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from c2d.cli.settings import options
+from c2d.errors import UserError
+
+if TYPE_CHECKING:
+    from c2d.config import Config
+    from c2d.reporting.quickstart import Outcome
+
+ENV = "minatar/breakout"
+ITERATIONS = 10  # of 10,000 steps
+RANDOM_GAMES = 200  # of the random policy, before training
+GAMES = 30  # of the trained agent
+EPSILON = 0.001
+GOAL = 4.0  # times the random mean: it learned
+DESCRIPTION = f"Train C2D on {ENV} for some minutes, play {GAMES} games with it, and compare with random play."
+
+
+@dataclass(frozen=True)
+class Quickstart:
+    """What is asked for."""
+
+    seed: int = 1
+    """Seed of the run."""
+    seeds: tuple[int, ...] = ()
+    """Several seeds instead, one after the other, quietly."""
+    out: str | None = None
+    """Markdown file for the table of several seeds."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    chosen = options(Quickstart, list(arguments), "c2d quickstart", DESCRIPTION)
+    seeds = chosen.seeds or (chosen.seed,)
+    for seed in seeds:
+        if seed < 0:
+            raise UserError(f"a seed is {seed}; accepted: 0 or greater")
+    if chosen.out is not None and Path(chosen.out).is_dir():
+        raise UserError(f"--out {chosen.out} is a directory; accepted: a file name")
+    outcomes = [attempt(seed, quiet=bool(chosen.seeds)) for seed in seeds]
+    if chosen.out is not None:
+        _write(Path(chosen.out), outcomes, ["c2d", "quickstart", *arguments])
+    if not chosen.seeds:
+        print("\n".join(next_steps(outcomes[0])))
+    if not all(outcome.learned for outcome in outcomes):
+        raise SystemExit(1)
+
+
+def attempt(seed: int, quiet: bool) -> Outcome:
+    """Random play, training, evaluation of one seed; prints what came out."""
+    from c2d.api import train
+    from c2d.envs.make import make
+    from c2d.evaluation.play import evaluate, random_scores
+    from c2d.evaluation.statistics import summarize
+    from c2d.reporting.quickstart import Outcome
+    from c2d.training.record import MEASURED
+    from c2d.training.rundir import load
+
+    began = time.perf_counter()
+    config = quickstart_config(seed)
+
+    def make_env(game_seed: int):  # type: ignore[no-untyped-def]
+        return make(config.env, config.rules, game_seed)
+
+    chance = summarize([end.score for end in random_scores(make_env, RANDOM_GAMES, seed)])
+    if not quiet:
+        print(f"random play on {config.env}: mean {chance.mean:.2f} over {chance.games} games")
+    result = train(config, progress=not quiet)
+    if result.state != "finished":
+        print(f"stopped before the end: nothing to evaluate yet; see {result.run_dir.path}")
+        raise SystemExit(130)
+    agent = load(result.run_dir.path)
+    skill = summarize([end.score for end in evaluate(agent, make_env, GAMES, EPSILON, parallel=8, seed=seed)])
+    outcome = Outcome(
+        seed=seed,
+        run=str(result.run_dir.path),
+        random=chance,
+        trained=skill,
+        goal=GOAL,
+        steps=config.steps,
+        training_seconds=sum(record[MEASURED]["seconds"] for record in result.records),
+        seconds=time.perf_counter() - began,
+    )
+    print(outcome.one_line() if quiet else "\n".join(outcome.report()), flush=True)
+    return outcome
+
+
+def quickstart_config(seed: int) -> Config:
+    """The run: the game's defaults, some minutes long, on one thread (the network is too small for more)."""
+    from c2d.config import default_config
+
+    return default_config(
+        ENV,
+        iterations=ITERATIONS,
+        seed=seed,
+        threads=1,
+        run_dir=str(free_directory(Path("runs") / f"quickstart-s{seed}")),
+        tensorboard=importlib.util.find_spec("tensorboard") is not None,
+    )
+
+
+def free_directory(path: Path) -> Path:
+    """The path itself if it is free, else with the first free number: runs/quickstart-s1-2."""
+    number, candidate = 1, path
+    while candidate.exists():
+        number += 1
+        candidate = path.with_name(f"{path.name}-{number}")
+    return candidate
+
+
+def next_steps(outcome: Outcome) -> list[str]:
+    run = shlex.quote(outcome.run)
+    commands = {
+        f"c2d evaluate {run} --games 100": "play more games with this agent",
+        f"tensorboard --logdir {run}": "its curves",
+        "c2d train minatar/asterix": "another small game",
+        "c2d train gym/CartPole-v1": "any Gymnasium environment with discrete actions",
+        "c2d train breakout": "the paper's agent and protocol on Atari: 200M frames, a matter of days",
+    }
+    width = max(map(len, commands))
+    rows = [f"  {command:<{width}}  {purpose}" for command, purpose in commands.items()]
+    return ["", "what to type next (the commands are in .venv/bin after `make setup`):", *rows]
+
+
+def _write(out: Path, outcomes: list[Outcome], command: list[str]) -> None:
+    from c2d.reporting.quickstart import page
+    from c2d.training.files import write_atomically
+    from c2d.training.passport import machine, versions
+
+    text = page(outcomes, ENV, RANDOM_GAMES, GAMES, EPSILON, shlex.join(command), versions(), machine(threads=1))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(out, text.encode())
+    except OSError as error:
+        raise UserError(f"--out {out} cannot be written: {error.strerror}") from None
+    print(f"written to {out}")
