@@ -18,7 +18,7 @@ def build(key: str) -> Any:
         import gymnasium
         from gymnasium.envs.registration import load_env_creator
     except ImportError:
-        raise UserError("This environment needs Gymnasium: pip install 'c2d[gym]'.") from None
+        raise UserError("This environment needs Gymnasium: pip install gymnasium.") from None
     module, colon, name = key.partition(":")
     if colon:
         found = _import(module)

@@ -56,8 +56,15 @@ def test_tells_yes_and_what_to_type_and_works_again(budget, monkeypatch, capsys)
     monkeypatch.setattr("c2d.evaluation.play.evaluate", lambda *_, **__: [GameEnd(6.0, 10), GameEnd(12.0, 10)])
     assert exit_code(["--seed", "2"]) == 0
     printed = capsys.readouterr().out
-    for words in ("random play on minatar/breakout: mean 0.60", "trained agent  mean 9.00", "ratio          15.0",
-                  "learned        yes", "time taken", "c2d evaluate runs/quickstart-s2 ", "tensorboard --logdir runs/quickstart-s2"):  # fmt: skip
+    for words in (
+        "random play on minatar/breakout: mean 0.60",
+        "trained agent  mean 9.00",
+        "ratio          15.0",
+        "learned        yes",
+        "time taken",
+        "c2d evaluate runs/quickstart-s2 ",
+        "tensorboard --logdir runs/quickstart-s2",
+    ):
         assert words in printed
     assert exit_code(["--seed", "2"]) == 0
     assert "c2d evaluate runs/quickstart-s2-2 " in capsys.readouterr().out

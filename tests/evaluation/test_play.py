@@ -107,6 +107,13 @@ def test_course_of_each_game_does_not_depend_on_the_others():
     assert sorted(other.log) != logs[0]
 
 
+def test_games_draw_different_random_actions():
+    world = World([50, 50])
+    random_scores(world.make_env, 2)
+    actions = [action for _, _, action in world.log]
+    assert actions[:50] != actions[50:]
+
+
 def test_epsilon_is_the_share_of_random_actions():
     world = World([20_000])
     evaluate(world.agent, world.make_env, 1, 0.3, 1)
