@@ -7,7 +7,8 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -114,6 +115,11 @@ def validate(config: Config) -> None:
         "schedule.target-period": schedule.target_period,
         "schedule.replay-capacity": schedule.replay_capacity,
     }
+    widths = getattr(config.agent.encoder, "widths", ())
+    at_least_one |= {
+        "encoder.widths": min(widths, default=1),
+        "encoder.channels": getattr(config.agent.encoder, "channels", 1),
+    }
     for name, whole in at_least_one.items():
         _check(whole >= 1, name, whole, "at least 1")
     fractions = {
@@ -190,7 +196,32 @@ def from_json(value: Any) -> Any:
     for key in given:
         if key not in known:
             raise UserError(f'config has unknown setting "{key}" in {kind}.{did_you_mean(key, known)}')
-    return cls(**{key: from_json(item) for key, item in given.items()})
+    values = {key: from_json(item) for key, item in given.items()}
+    hints = get_type_hints(cls)
+    for key, item in values.items():
+        if not _fits(item, hints[key]):
+            raise UserError(f"config has {given[key]!r} for {key} in {kind}; accepted: {_words(hints[key])}")
+    return cls(**values)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value read from a file is of the annotated type."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return value in arguments
+    if origin in (Union, UnionType):
+        return any(_fits(value, choice) for choice in arguments)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(item, arguments[0]) for item in value)
+    if hint in (int, float):
+        return isinstance(value, int | hint) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
+def _words(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return ", ".join(get_args(hint))
+    return hint.__name__ if isinstance(hint, type) and get_origin(hint) is None else str(hint)
 
 
 def read_config(path: Path) -> Config:

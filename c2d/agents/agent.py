@@ -76,7 +76,8 @@ class Agent:
 
     def _check(self, obs: np.ndarray) -> np.ndarray:
         obs = np.ascontiguousarray(obs, dtype=self.spec.frame_dtype)
-        if obs.shape[-len(self.spec.obs_shape) :] != self.spec.obs_shape:
+        wanted = self.spec.obs_shape
+        if obs.shape[-len(wanted) :] != wanted or obs.ndim > len(wanted) + 1:
             raise UserError(
                 f"observation of shape {obs.shape} does not fit {self.spec.name}; "
                 f"accepted: {self.spec.obs_shape}, or a batch of them"

@@ -133,7 +133,7 @@ class Optim:
     learning_rate: float = 0.5e-4
     """Learning rate."""
     eps: float = 0.01 / 32
-    """Adam's ε."""
+    """Adam's ε, which keeps steps small where gradients are tiny."""
     eps_form: Literal["keras", "torch"] = "keras"
     """Where ε enters: keras adds it to √v before bias correction (the authors' runs), torch after."""
     beta1: float = 0.9

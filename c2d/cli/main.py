@@ -37,18 +37,10 @@ def usage() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(usage())
-        return 0 if words else 2
-    if words[0] in ("-V", "--version"):
-        print(f"c2d {__version__}")
-        return 0
     try:
-        if words[0] not in COMMANDS:
-            raise UserError(
-                f'unknown command "{words[0]}".{did_you_mean(words[0], COMMANDS)} Commands: {", ".join(COMMANDS)}'
-            )
-        importlib.import_module(COMMANDS[words[0]][0]).main(words[1:])
+        code = _run(words)
+        sys.stdout.flush()
+        return code
     except UserError as error:
         print(f"c2d: {error}", file=sys.stderr)
         return 2
@@ -58,6 +50,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _run(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0 if words else 2
+    if words[0] in ("-V", "--version"):
+        print(f"c2d {__version__}")
+        return 0
+    if words[0] not in COMMANDS:
+        raise UserError(
+            f'unknown command "{words[0]}".{did_you_mean(words[0], COMMANDS)} Commands: {", ".join(COMMANDS)}'
+        )
+    importlib.import_module(COMMANDS[words[0]][0]).main(words[1:])
     return 0
 
 

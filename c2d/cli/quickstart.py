@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from c2d.reporting.quickstart import Outcome
 
 ENV = "minatar/breakout"
-ITERATIONS = 10  # of 10,000 steps
+ITERATIONS = 5  # of 10,000 steps
 RANDOM_GAMES = 200  # of the random policy, before training
 GAMES = 30  # of the trained agent
 EPSILON = 0.001

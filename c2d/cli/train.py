@@ -32,6 +32,8 @@ def read(arguments: list[str]) -> Config:
     protocol, _ = peek(arguments, "--protocol")
     encoder, arguments = peek(arguments, "--encoder", remove=True)
     if file is not None:
+        if recipe is not None or protocol is not None:
+            raise UserError("--config already says which recipe and protocol; leave out --recipe and --protocol")
         config = read_config(Path(file))
         config = dataclasses.replace(config, run_dir=None, env=default_config(env).env if env else config.env)
     elif env is not None:

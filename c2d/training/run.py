@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import resource
 import signal
 import sys
@@ -54,7 +55,7 @@ def run(config: Config, observers: Sequence[Observer] = ()) -> Result:
     run_dir.describe(config, session.env.spec, facts)
     header = {
         "kind": "run",
-        "config": to_json(config),
+        "config": to_json(dataclasses.replace(config, run_dir=None)),  # where results lie is no part of them
         "passport": facts,
         "versions": versions(),
         MEASURED: {**machine(threads), "started": time.time()},
@@ -72,7 +73,7 @@ def run(config: Config, observers: Sequence[Observer] = ()) -> Result:
                 run_dir.save_weights(_agent(session))
                 for observer in observers:
                     observer.iterated(record)
-        state = "interrupted" if stop.is_set() else "finished"
+        state = "finished" if session.iteration == config.iterations else "interrupted"
     finally:  # a failing environment loses nothing that was learned
         run_dir.save_weights(_agent(session))
         summary = {
@@ -80,7 +81,7 @@ def run(config: Config, observers: Sequence[Observer] = ()) -> Result:
             "steps": session.step,
             "iterations": session.iteration,
             "unfinished_iteration": session.tally.record() if session.tally.updates else None,
-            "error": _one_line(sys.exc_info()[1]),
+            "error": _one_line(sys.exc_info()[1]) if state == "failed" else None,
         }
         write_json(run_dir.summary, summary)
         for observer in observers:
@@ -93,9 +94,9 @@ def _iterations(
     session: Session, observers: Sequence[Observer], episodes: EpisodeFile, stop: threading.Event
 ) -> Iterator[dict[str, Any]]:
     """Yields the record of each iteration; returns early when asked to stop."""
-    session.fill_history()
+    session.fill_history(stop.is_set)
     length = session.schedule.steps_per_iteration
-    while session.iteration < session.config.iterations:
+    while session.iteration < session.config.iterations and not stop.is_set():
         began = time.perf_counter()
         for _ in range(length):
             game = session.advance()

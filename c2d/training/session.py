@@ -6,6 +6,7 @@ act (ε-greedy) → emulate → store → every 4th step one update → every 8,
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,10 +87,12 @@ class Session:
         s = self.schedule
         return linear(self.step, s.epsilon_initial, s.epsilon_min, s.epsilon_decay_steps)
 
-    def fill_history(self) -> None:
-        """Uniformly random steps that fill the replay; the game is begun anew after them."""
+    def fill_history(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Uniformly random steps that fill the replay, unless stopped; the game is begun anew after them."""
         self._begin()
         for _ in range(self.schedule.random_history):
+            if stopped():
+                return
             self._interact(epsilon=1.0)
         self._begin()
 

@@ -1,0 +1,87 @@
+"""The command: its help, its quickness, its way with mistakes."""
+
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from c2d import __version__
+from c2d.cli import main as main_module
+from c2d.cli.main import COMMANDS, main
+from c2d.errors import UserError
+
+HEAVY = ("torch", "numpy", "gymnasium", "ale_py", "tyro", "rich")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"], []])
+def test_help_lists_every_command(words, capsys):
+    assert main(words) == (0 if words else 2)
+    out = capsys.readouterr().out
+    for name, (_, line) in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(line)}$", out, re.M)
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"c2d {__version__}\n"
+
+
+def test_every_command_has_a_module_with_main():
+    import importlib
+
+    for name, (module, _) in COMMANDS.items():
+        assert callable(importlib.import_module(module).main), name
+
+
+def test_unknown_command(capsys):
+    assert main(["trian"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    assert err.startswith("c2d: unknown command \"trian\". Did you mean 'train'? Commands: ")
+
+
+@pytest.mark.parametrize(("error", "code", "text"), [(UserError("no"), 2, "c2d: no\n"), (KeyboardInterrupt(), 130, "c2d: stopped\n")])
+def test_what_becomes_of_errors(error, code, text, monkeypatch, capsys):
+    class Module:
+        @staticmethod
+        def main(words):
+            raise error
+
+    monkeypatch.setattr(main_module.importlib, "import_module", lambda name: Module)
+    assert main(["train"]) == code
+    assert capsys.readouterr().err == text
+
+
+def test_our_own_bugs_are_not_hidden(monkeypatch):
+    class Module:
+        @staticmethod
+        def main(words):
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(main_module.importlib, "import_module", lambda name: Module)
+    with pytest.raises(ZeroDivisionError):
+        main(["train"])
+
+
+def test_reader_that_goes_away_leaves_no_traceback():
+    """As in `c2d --help | head -1`, with a help text larger than a pipe holds."""
+    code = "import c2d.cli.main as m; text = m.usage() * 999; m.usage = lambda: text; m.entry()"
+    process = subprocess.Popen([sys.executable, "-c", code, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.read(10)
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait(30) == 1
+
+
+@pytest.mark.parametrize("code", ["import c2d", "from c2d.cli.main import main; main(['--help'])"])
+def test_quick_and_light(code):
+    """Best of three below a second, a whole interpreter each; and nothing heavy imported."""
+    check = f"; import sys; heavy = set({HEAVY}) & set(sys.modules); assert not heavy, heavy"
+    seconds = []
+    for _ in range(3):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code + check], check=True, capture_output=True)
+        seconds.append(time.perf_counter() - began)
+    assert min(seconds) < 1.0, seconds

@@ -1,0 +1,243 @@
+"""c2d train: settings, help, output, and the user's mistakes."""
+
+import json
+import re
+import sys
+
+import pytest
+
+from c2d.agents.recipe import MinAtar, Mlp, Nature
+from c2d.cli.main import main
+from c2d.cli.train import read
+from c2d.config import default_config, to_json
+from c2d.errors import UserError
+from c2d.training import progress
+
+SHORT = ["--schedule.steps-per-iteration", "60", "--schedule.random-history", "40", "--schedule.replay-capacity", "500",
+         "--iterations", "2", "--threads", "1", "--tensorboard", "False"]  # fmt: skip
+
+# Option and default for each row of the tables in the paper's appendix.
+PAPER = {
+    "--head.atoms": "32", "--optim.learning-rate": "5e-05", "--optim.eps": "0.0003125", "--optim.clip-norm": "10.0",
+    "--iterations": "200", "--schedule.steps-per-iteration": "250000", "--schedule.replay-capacity": "1000000",
+    "--schedule.random-history": "20000", "--schedule.epsilon-initial": "1.0", "--schedule.epsilon-min": "0.01",
+    "--schedule.epsilon-decay-steps": "250000", "--schedule.target-period": "8000", "--schedule.update-period": "4",
+    "--schedule.batch-size": "32", "--schedule.gamma": "0.99", "--phi.kind": "scaled_h", "--phi.eps": "0.001",
+    "--phi.beta": "1.99", "--head.alpha": "50.0", "--head.train-alpha": "True", "--head.c": "5.0",
+    "--head.hidden": "512", "--head.embedding": "512", "--rules.frame-size": "84", "--rules.cap-steps": "27000",
+    "--rules.action-repeat": "4", "--rules.stack": "4", "--rules.life-loss-ends-episode": "True",
+    "--rules.sticky": "0.25", "--encoder.norm": "column",
+}  # fmt: skip
+
+
+def refused(capsys, *words):
+    """The one line with which the command refuses."""
+    code = main(["train", *words])
+    out, err = capsys.readouterr()
+    assert code == 2 and out == "" and err.startswith("c2d: ") and err.count("\n") == 1, (code, out, err)
+    return err
+
+
+def helped(capsys, monkeypatch, *words):
+    """Option -> its help text. The page has frames, or blanks in their place."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as exit:
+        main(["train", *words, "--help"])
+    assert exit.value.code == 0
+    lines = []
+    for line in re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines():
+        match = re.match(r"^[│ ] (--[a-z0-9.-]+) (.*)$", line.rstrip("│"))
+        if match:
+            lines.append([match[1], match[2]])
+        elif lines and line[1:].startswith("     "):
+            lines[-1][1] += " " + line.strip("│")
+    return {option: " ".join(text.split()) for option, text in lines}
+
+
+def test_help_lists_every_hyperparameter_of_the_paper(capsys, monkeypatch):
+    options = helped(capsys, monkeypatch)
+    for option, default in PAPER.items():
+        assert options[option].endswith(f"(default: {default})"), (option, options[option])
+
+
+@pytest.mark.parametrize("env", ["breakout", "minatar/breakout", "gym/CartPole-v1"])
+def test_every_option_is_explained(env, capsys, monkeypatch):
+    options = helped(capsys, monkeypatch, env)
+    assert len(options) > 38
+    for option, text in options.items():
+        words = text.partition(" ")[2].partition("(default")[0]
+        assert len(words) > 12, (option, text)
+
+
+def test_settings_reach_the_config():
+    config = read(["breakout", "--head.atoms", "7", "--seed=3", "--optim.clip-norm", "None", "--rules.sticky", "0", "--n-step", "3"])
+    assert (config.env, config.agent.head.atoms, config.seed, config.agent.n_step) == ("atari/breakout", 7, 3, 3)
+    assert config.agent.optim.clip_norm is None and config.rules.sticky == 0
+    assert config.agent.schedule == default_config("breakout").agent.schedule
+
+
+@pytest.mark.parametrize("words", [["--seed", "3", "breakout"], ["--seed=3", "breakout"], ["breakout", "--seed", "3"]])
+def test_environment_may_stand_anywhere(words):
+    assert read(words).env == "atari/breakout" and read(words).seed == 3
+
+
+def test_recipe_protocol_and_encoder_decide_the_defaults():
+    assert read(["pong", "--recipe", "c2d-channel"]).agent.encoder == Nature(norm="channel")
+    assert read(["pong", "--protocol", "dopamine"]).rules.life_loss_ends_episode is False
+    assert read(["pong", "--encoder", "minatar", "--encoder.channels", "4"]).agent.encoder == MinAtar(channels=4)
+    assert read(["gym/CartPole-v1", "--encoder.widths", "32", "16"]).agent.encoder == Mlp((32, 16))
+
+
+def test_config_file_then_settings(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(to_json(default_config("gym/CartPole-v1", seed=9, run_dir="old"))))
+    config = read(["--config", str(path), "--iterations", "4"])
+    assert (config.env, config.seed, config.iterations, config.run_dir) == ("gym/CartPole-v1", 9, 4, None)
+    assert read(["gym/Acrobot-v1", f"--config={path}"]).env == "gym/Acrobot-v1"
+    with pytest.raises(UserError, match="--config already says which recipe"):
+        read(["--config", str(path), "--recipe", "c2d-channel"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "which environment?"),
+        (["braekout"], "Did you mean 'breakout'"),
+        (["minatar/brekout"], "Did you mean 'breakout'"),
+        (["gym/CartPole-v99"], "Unknown Gymnasium environment"),
+        (["nosuchpackage.module:Env"], "nosuchpackage"),
+        (["breakout", "--recipe", "rainbw"], 'unknown recipe "rainbw"'),
+        (["breakout", "--protocol", "dopamin"], 'unknown protocol "dopamin"'),
+        (["minatar/breakout", "--protocol", "dopamine"], "is for Atari games"),
+        (["breakout", "--encoder", "resnet"], 'unknown encoder "resnet"'),
+        (["gym/CartPole-v1", "--encoder", "nature"], "takes picture observations"),
+        (["breakout", "--encoder", "mlp"], "takes vector observations"),
+        (["breakout", "--head.atom", "3"], "--head.atom"),
+        (["breakout", "--head.atoms", "many"], "many"),
+        (["breakout", "--head.atoms"], "--head.atoms"),
+        (["breakout", "--seed"], "--seed"),
+        (["breakout", "--recipe"], "--recipe needs a value"),
+        (["breakout", "pong"], "pong"),
+        (["breakout", "--encoder.norm", "layer"], "layer"),
+        (["breakout", "--config", "/no/such/file.json"], "does not exist"),
+        (["gym/Pendulum-v1"], "discrete"),
+        (["breakout", "--rules.sticky", "2"], "from 0 to 1"),
+        (["breakout", "--rules.frame-size", "20"], "too small"),
+        (["gym/CartPole-v1", "--device", "nonsense"], "--device nonsense cannot be used here"),
+        (["gym/CartPole-v1", "--device", "cuda:99"], "--device cuda:99 cannot be used here"),
+        (["gym/CartPole-v1", "--run-dir", "/dev/null/run"], "cannot be made"),
+    ],
+)  # fmt: skip
+def test_mistakes_get_one_line(words, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert message.lower() in refused(capsys, *words).lower()
+    assert list(tmp_path.iterdir()) == []  # and no directory
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "accepted"),
+    [
+        ("--iterations", "0", "at least 1"),
+        ("--n-step", "0", "at least 1"),
+        ("--seed", "-1", "0 or greater"),
+        ("--threads", "0", "at least 1"),
+        ("--clip-reward", "0", "greater than 0"),
+        ("--encoder.widths", "0", "at least 1"),
+        ("--head.atoms", "0", "at least 1"),
+        ("--head.hidden", "0", "at least 1"),
+        ("--head.embedding", "-1", "0 or greater"),
+        ("--head.alpha", "-1", "greater than 0"),
+        ("--head.alpha", "nan", "greater than 0"),
+        ("--head.c", "0", "greater than 0"),
+        ("--phi.beta", "inf", "greater than 0"),
+        ("--phi.eps", "-0.1", "0 or greater"),
+        ("--optim.learning-rate", "0", "greater than 0"),
+        ("--optim.eps", "-1", "0 or greater"),
+        ("--optim.beta1", "1", "from 0 to below 1"),
+        ("--optim.beta2", "-0.1", "from 0 to below 1"),
+        ("--optim.clip-norm", "-1", "greater than 0"),
+        ("--schedule.gamma", "1.01", "from 0 to 1"),
+        ("--schedule.batch-size", "0", "at least 1"),
+        ("--schedule.update-period", "0", "at least 1"),
+        ("--schedule.target-period", "0", "at least 1"),
+        ("--schedule.steps-per-iteration", "0", "at least 1"),
+        ("--schedule.replay-capacity", "0", "at least 1"),
+        ("--schedule.random-history", "1", "from n-step + 1 = 2 to the replay capacity"),
+        ("--schedule.random-history", "10000000", "from n-step + 1 = 2 to the replay capacity"),
+        ("--schedule.epsilon-initial", "1.1", "from 0 to 1"),
+        ("--schedule.epsilon-min", "-0.1", "from 0 to 1"),
+        ("--schedule.epsilon-eval", "nan", "from 0 to 1"),
+        ("--schedule.epsilon-decay-steps", "-1", "0 or greater"),
+        ("--rules.stack", "0", "at least 1"),
+        ("--rules.cap-steps", "0", "at least 1"),
+    ],
+)
+def test_values_out_of_range_are_named(option, value, accepted, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = refused(capsys, "gym/CartPole-v1", f"{option}={value}")
+    assert accepted in line and (option in line or option.removeprefix("--rules.").replace("-", "_") in line)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"class": "Config", "env": 3}', '{"class": "Config", "env": "pong", "sed": 1}'])
+def test_broken_config_file(text, capsys, tmp_path):
+    (tmp_path / "c.json").write_text(text)
+    assert "c.json" in refused(capsys, "--config", str(tmp_path / "c.json"))
+
+
+@pytest.mark.parametrize(
+    ("env", "package", "extra"),
+    [("breakout", "ale_py", "c2d[atari]"), ("minatar/breakout", "minatar", "c2d[minatar]"),
+     ("gym/CartPole-v1", "torch.utils.tensorboard", "c2d[tensorboard]")],
+)  # fmt: skip
+def test_missing_package_names_the_extra(env, package, extra, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, package, None)
+    for name in [name for name in sys.modules if name.startswith("c2d.envs._minatar") or name.startswith(package + ".")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert extra in refused(capsys, env)
+
+
+def test_output_is_plain_lines_when_not_a_terminal(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "_LINE", 0.0)
+    assert main(["train", "gym/CartPole-v1", "--run-dir", str(tmp_path / "run"), *SHORT]) == 0
+    out, err = capsys.readouterr()
+    assert err == "" and "\x1b" not in out and "\r" not in out
+    lines = out.splitlines()
+    assert lines[0].startswith("c2d train gym/CartPole-v1 --recipe c2d --seed 1 --iterations 2 | protocol default [")
+    assert lines[1] == f"results in {tmp_path / 'run'}"
+    iterations = [line for line in lines if line.startswith("iteration 1/2 | 60 steps | 60 frames | ")]
+    assert len(iterations) == 1 and re.search(r"loss [\d.]+ \| atoms -?[\d.]+ … [\d.]+ \| α [\d.]+ \| ε \d\.\d+ \| \d+ steps/s$", iterations[0])
+    between = [line for line in lines if line.startswith("iteration 2/2 | steps ")]
+    for word in ("frames", "steps/s", "ETA", "mean score", "ε", "loss", "atoms", "α"):
+        assert f"| {word} " in between[-1]
+    assert lines[-2].startswith("finished after 120 steps (2 whole iterations)")
+    assert lines[-1] == f"next: c2d evaluate {tmp_path / 'run'}"
+
+
+def test_quiet_between_iterations_by_default(capsys, tmp_path):
+    main(["train", "gym/CartPole-v1", "--run-dir", str(tmp_path / "run"), *SHORT])
+    assert len(capsys.readouterr().out.splitlines()) == 7
+
+
+def test_existing_run_is_not_overwritten(capsys, tmp_path):
+    words = ["gym/CartPole-v1", "--run-dir", str(tmp_path / "run"), *SHORT]
+    assert main(["train", *words]) == 0
+    capsys.readouterr()
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").iterdir()}
+    assert f"--run-dir {tmp_path / 'run-2'}" in refused(capsys, *words)
+    assert before == {file: file.stat().st_mtime_ns for file in (tmp_path / "run").iterdir()}
+    assert not (tmp_path / "run-2").exists()
+
+
+def test_tensorboard_scalars(tmp_path):
+    assert main(["train", "gym/CartPole-v1", "--run-dir", str(tmp_path / "run"), *SHORT[:-2]]) == 0
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    events.Reload()
+    tags = events.Tags()["scalars"]
+    for tag in ("game/score", "iteration/mean_score", "iteration/mean_loss", "iteration/atom_min", "iteration/atom_max",
+                "iteration/gradient_norm_max", "iteration/alpha", "iteration/epsilon", "iteration/steps_per_second"):  # fmt: skip
+        assert tag in tags
+    assert [event.step for event in events.Scalars("iteration/mean_loss")] == [60, 120]

@@ -1,0 +1,127 @@
+"""Training, loading and looking into an agent from Python."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import c2d
+from c2d.agents.agent import Agent
+from c2d.agents.build import build_network, build_phi
+from c2d.agents.recipe import Conjugated, Mlp, Nature, Recipe
+from c2d.envs.spec import EnvSpec
+from tests.training.short_runs import short_config
+
+SPEC = EnvSpec("gym/x", "gym", (4,), "float32", 1, 3, 1)
+RECIPE = Recipe(encoder=Mlp((8,)), head=Conjugated(atoms=6, hidden=8, embedding=8, alpha=20.0, c=1.0))
+
+
+@pytest.fixture
+def agent():
+    return Agent(build_network(RECIPE, SPEC, torch.Generator().manual_seed(0)), RECIPE, SPEC)
+
+
+def observations(count=5):
+    return np.random.default_rng(0).normal(size=(count, 4)).astype(np.float32)
+
+
+def test_public_names():
+    assert set(c2d.__all__) == {"Config", "UserError", "default_config", "load", "make", "train"}
+    for name in c2d.__all__:
+        assert getattr(c2d, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        c2d.trian  # noqa: B018
+
+
+def test_train_then_load(tmp_path):
+    result = c2d.train(short_config("gym/CartPole-v1", tmp_path / "run", iterations=1), progress=False)
+    agent = c2d.load(result.run_dir.path)
+    again = c2d.load(str(result.run_dir.path))
+    obs = observations(1)[0]
+    assert agent.act(obs) == again.act(obs)
+    np.testing.assert_array_equal(agent.distribution(obs).atoms, again.distribution(obs).atoms)
+    assert agent.spec.actions == 2 and agent.distribution(obs).returns.shape == (2, 8)
+
+
+def test_train_shows_progress_unless_asked_not_to(tmp_path, capsys):
+    config = short_config("gym/CartPole-v1", tmp_path / "loud", iterations=1, steps=10)
+    c2d.train(config)
+    assert "iteration 1/1" in capsys.readouterr().out
+    c2d.train(replace(config, run_dir=str(tmp_path / "quiet")), progress=False)
+    assert capsys.readouterr().out == ""
+
+
+def test_train_takes_a_name(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr("c2d.api.run", lambda config, observers: seen.append(config))
+    c2d.train("gym/CartPole-v1", progress=False)
+    assert seen == [c2d.default_config("gym/CartPole-v1")]
+
+
+def test_default_config_takes_changes():
+    config = c2d.default_config("pong", "c2d-channel", "dopamine", seed=4, iterations=2)
+    assert (config.env, config.recipe, config.protocol, config.seed, config.iterations) == ("atari/pong", "c2d-channel", "dopamine", 4, 2)
+    assert config.agent.encoder == Nature(norm="channel") and config.rules.life_loss_ends_episode is False
+
+
+def test_distribution_is_the_networks_law_in_order(agent):
+    obs = observations(1)[0]
+    law = agent.network(torch.from_numpy(obs[None]), "act")
+    found = agent.distribution(obs)
+    phi = build_phi(RECIPE)
+    assert found.returns.shape == found.atoms.shape == found.probs.shape == (3, 6)
+    for action in range(3):
+        pairs = sorted(zip(law.atoms[0, action].tolist(), law.log_probs[0, action].exp().tolist(), strict=True))
+        np.testing.assert_allclose(np.stack((found.atoms[action], found.probs[action]), 1), pairs, rtol=1e-5)
+    np.testing.assert_allclose(found.returns, phi.back(torch.from_numpy(found.atoms)).numpy(), rtol=1e-6)
+    assert (np.diff(found.returns, axis=-1) >= 0).all()
+    np.testing.assert_allclose(found.probs.sum(-1), 1, rtol=1e-5)
+    np.testing.assert_allclose(found.mean, (found.returns * found.probs).sum(-1))
+    assert agent.act(obs) == int(found.mean.argmax())
+
+
+def test_batches_give_what_single_observations_give(agent):
+    obs = observations()
+    together = agent.distribution(obs)
+    assert together.atoms.shape == (5, 3, 6) and together.mean.shape == (5, 3)
+    actions = agent.act(obs)
+    assert actions.shape == (5,)
+    for row in range(5):
+        np.testing.assert_allclose(agent.distribution(obs[row]).atoms, together.atoms[row], rtol=1e-4, atol=1e-5)
+        assert agent.act(obs[row]) == actions[row]
+
+
+def test_epsilon_one_acts_at_random(agent):
+    obs = observations(1)[0]
+    assert {agent.act(obs, epsilon=1.0) for _ in range(60)} == {0, 1, 2}
+    assert len({agent.act(obs) for _ in range(20)}) == 1
+
+
+@pytest.mark.parametrize("shape", [(3,), (5, 5), (), (4, 1)])
+def test_observation_of_a_wrong_shape_is_refused(shape, agent):
+    for method in (agent.act, agent.distribution):
+        with pytest.raises(c2d.UserError, match=r"does not fit gym/x; accepted: \(4,\)"):
+            method(np.zeros(shape, np.float32))
+
+
+def test_observation_of_two_batch_axes_is_refused(agent):
+    with pytest.raises(c2d.UserError, match="does not fit"):
+        agent.act(np.zeros((2, 3, 4), np.float32))
+
+
+def test_weights_survive_their_bytes(agent):
+    copy = Agent.from_bytes(agent.to_bytes(), RECIPE, SPEC)
+    state, other = agent.network.state_dict(), copy.network.state_dict()
+    assert state.keys() == other.keys() and all(torch.equal(state[name], other[name]) for name in state)
+
+
+def test_looking_leaves_no_trace():
+    """Statistics of normalization stay as they are, whatever is asked."""
+    spec = EnvSpec("atari/pong", "atari", (1, 84, 84), "uint8", 4, 6, 4)
+    agent = Agent(build_network(Recipe(), spec, torch.Generator().manual_seed(0)), Recipe(), spec)
+    before = agent.to_bytes()
+    obs = np.random.default_rng(0).integers(0, 256, (2, 4, 84, 84), dtype=np.uint8)
+    agent.act(obs)
+    agent.distribution(obs)
+    assert agent.to_bytes() == before

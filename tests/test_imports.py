@@ -1,0 +1,105 @@
+"""The direction of imports, the length of files, and that every module stands alone."""
+
+import ast
+import importlib
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import c2d
+
+ROOT = Path(c2d.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+
+# Who may be imported by whom: each part by those after it, and by itself.
+ORDER = ["types", "errors", "envs", "replay", "nets", "returns", "agents", "config", "training", "evaluation", "api",
+         "reporting", "bench", "cli"]  # fmt: skip
+BESIDE = {("replay", "nets"), ("nets", "returns"), ("replay", "returns")}  # equals that need not know each other
+WITHOUT_TORCH = ("types", "errors", "envs", "reporting")
+
+
+def part_of(path):
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imports(path):
+    """Modules named in import statements, and whether they run when the file is imported (not under TYPE_CHECKING)."""
+    tree = ast.parse(path.read_text())
+    typing_only = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        for name in names:
+            yield name, id(node) not in typing_only
+
+
+def test_every_part_has_its_place():
+    parts = {part_of(path) for path in FILES} - {"__init__"}
+    assert parts <= set(ORDER), parts - set(ORDER)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_upward(path):
+    part = part_of(path)
+    if part == "__init__":  # the package itself imports lazily
+        return
+    for name, _ in imports(path):
+        words = name.split(".")
+        if words[0] != "c2d" or len(words) == 1 or words[1].startswith("__"):
+            continue
+        if words[1] not in ORDER:  # a name of the package, such as c2d.train
+            assert part == "cli", f"{path} imports {name}"
+            continue
+        assert ORDER.index(words[1]) <= ORDER.index(part), f"{path} imports {name}"
+        assert (words[1], part) not in BESIDE, f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_file_is_long(path):
+    assert len(path.read_text().splitlines()) <= 300
+
+
+def test_torch_is_not_named_where_it_has_no_place():
+    for path in FILES:
+        if part_of(path) in WITHOUT_TORCH:
+            for name, runs in imports(path):
+                assert not (runs and name.split(".")[0] == "torch"), f"{path} imports torch"
+
+
+def test_torch_is_not_loaded_where_it_has_no_place():
+    """What a file does not name may still come in by another: so in a process of its own."""
+    names = [name for name in modules() if name.split(".")[1] in WITHOUT_TORCH]
+    assert len(names) > 8
+    code = f"import importlib, sys; [importlib.import_module(n) for n in {names}]; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def modules():
+    return [module.name for module in pkgutil.walk_packages([str(ROOT)], "c2d.")]
+
+
+def test_every_module_can_be_imported_and_train_stays_the_function(tmp_path):
+    names = modules()
+    assert len(names) > 40
+    for name in names:
+        importlib.import_module(name)
+    assert callable(c2d.train) and c2d.train.__module__ == "c2d.api"
+    from tests.training.short_runs import short_config
+
+    for number in (1, 2):
+        result = c2d.train(short_config("gym/CartPole-v1", tmp_path / str(number), iterations=1, steps=20), progress=False)
+        assert result.state == "finished"
+    assert callable(c2d.train) and c2d.train.__module__ == "c2d.api"

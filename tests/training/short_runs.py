@@ -1,0 +1,35 @@
+"""Runs of a second. Also a program that trains in a process of its own: `python short_runs.py SEED DIRECTORY ENV ...`."""
+
+import sys
+from dataclasses import replace
+
+from c2d.api import train
+from c2d.config import default_config
+
+
+def short_config(env, path, seed=1, iterations=2, steps=120, **changes):
+    config = default_config(env, seed=seed, iterations=iterations, run_dir=str(path), tensorboard=False, threads=1)
+    schedule = replace(
+        config.agent.schedule,
+        **{
+            "steps_per_iteration": steps,
+            "random_history": 60,
+            "replay_capacity": 150,  # the ring comes round
+            "batch_size": 8,
+            "update_period": 4,
+            "target_period": 50,
+            "epsilon_decay_steps": 100,
+            **changes,
+        },
+    )
+    head = replace(config.agent.head, atoms=8, hidden=16, embedding=16)
+    return replace(config, agent=replace(config.agent, schedule=schedule, head=head))
+
+
+def short_run(env, path, **changes):
+    return train(short_config(env, path, **changes), progress=False)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[3:]:
+        short_run(name, f"{sys.argv[2]}/{name}", seed=int(sys.argv[1]))

@@ -1,0 +1,178 @@
+"""How runs end: on request, by an error, by a second Ctrl-C; and that nothing learned is lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from c2d.api import train
+from c2d.cli.main import main
+from c2d.errors import UserError
+from c2d.training import run as run_module
+from c2d.training.record import read_records
+from c2d.training.rundir import load
+from c2d.training.session import Diverged, Session
+from tests.training.short_runs import short_config, short_run
+
+NAN_ENVIRONMENT = '''
+import gymnasium, numpy as np
+class Env(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    total = 0
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        self.t += 1
+        Env.total += 1
+        reward = float("nan") if Env.total == 250 else 1.0
+        return np.full(2, self.t / 10, np.float32), reward, self.t == 5, False, {}
+'''
+
+
+class Stopper:
+    """An observer that asks for an end, as a person would, at a given step."""
+
+    def __init__(self, step, number=signal.SIGINT, times=1):
+        self.step, self.number, self.times = step, number, times
+
+    def begin(self, session, run_dir, header): ...
+    def iterated(self, record): ...
+
+    def stepped(self, session, game):
+        if session.step == self.step:
+            for _ in range(self.times):
+                signal.raise_signal(self.number)
+
+    def end(self, summary):
+        self.summary = summary
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_request_ends_the_run_after_the_step(number, tmp_path):
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    stopper = Stopper(150, number)
+    result = run_module.run(short_config("gym/CartPole-v1", tmp_path / "run", iterations=5), [stopper])
+    assert result.state == "interrupted"
+    summary = json.loads(result.run_dir.summary.read_text())
+    assert summary == stopper.summary
+    assert (summary["state"], summary["steps"], summary["iterations"], summary["error"]) == ("interrupted", 150, 1, None)
+    assert summary["unfinished_iteration"]["updates"] == 8  # steps 120, 124, …, 148
+    assert len(read_records(result.run_dir.records)) == 2
+    assert load(result.run_dir.path).act(np.zeros(4, np.float32)) in (0, 1)
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
+
+
+def test_a_request_at_the_last_step_leaves_a_finished_run(tmp_path):
+    result = run_module.run(short_config("gym/CartPole-v1", tmp_path / "run"), [Stopper(240)])
+    assert result.state == "finished" and len(result.records) == 2
+
+
+def test_a_request_while_the_replay_fills_is_heard(tmp_path, monkeypatch):
+    interact = Session._interact
+
+    def interrupted(self, epsilon):
+        if self.replay.head == 30:
+            signal.raise_signal(signal.SIGINT)
+        return interact(self, epsilon)
+
+    monkeypatch.setattr(Session, "_interact", interrupted)
+    began = time.perf_counter()
+    result = short_run("gym/CartPole-v1", tmp_path / "run", random_history=90_000, replay_capacity=100_000)
+    assert time.perf_counter() - began < 3  # 90,000 steps would take longer
+    summary = json.loads(result.run_dir.summary.read_text())
+    assert (result.state, summary["steps"]) == ("interrupted", 0)
+
+
+def test_a_second_request_ends_at_once_but_saves(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run_module.run(short_config("gym/CartPole-v1", tmp_path / "run"), [Stopper(10, times=2)])
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["state"] == "failed" and summary["error"].startswith("KeyboardInterrupt")
+    assert load_file(tmp_path / "run" / "weights.safetensors")
+
+
+def test_training_works_outside_the_main_thread(tmp_path):
+    states = []
+    thread = threading.Thread(target=lambda: states.append(short_run("gym/CartPole-v1", tmp_path / "run", iterations=1).state))
+    thread.start()
+    thread.join(60)
+    assert states == ["finished"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_command_ends_cleanly_on(number, tmp_path):
+    """The installed command, as a process of its own: exit code 0, a summary, no traceback."""
+    path = tmp_path / "run"
+    command = [sys.executable, "-m", "c2d.cli.main", "train", "gym/CartPole-v1", "--run-dir", str(path), "--threads", "1",
+               "--tensorboard", "False", "--schedule.steps-per-iteration", "50"]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"})  # fmt: skip
+    try:
+        for line in process.stdout:
+            if line.startswith("iteration 1/"):
+                break
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert err == ""
+    assert "stopped on request after" in out and str(path) in out
+    assert json.loads((path / "summary.json").read_text())["state"] == "interrupted"
+    assert (path / "weights.safetensors").is_file()
+
+
+def test_nan_reward_stops_with_one_line_and_saves(tmp_path, monkeypatch, capsys):
+    (tmp_path / "nan_reward_env.py").write_text(NAN_ENVIRONMENT)
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "run"
+    code = main(["train", "nan_reward_env:Env", "--run-dir", str(path), "--tensorboard", "False", "--threads", "1",
+                 "--schedule.steps-per-iteration", "50", "--schedule.random-history", "100"])  # fmt: skip
+    out, err = capsys.readouterr()
+    assert code == 2
+    assert err.startswith("c2d: ") and err.count("\n") == 1 and "nan" in err and "finite" in err
+    summary = json.loads((path / "summary.json").read_text())
+    assert summary["state"] == "failed" and "nan" in summary["error"] and summary["steps"] == 149
+    assert len(read_records(path / "records.jsonl")) == 1 + summary["iterations"] == 3
+    assert load(path).act(np.zeros(2, np.float32)) in (0, 1)
+    assert "stopped by an error" in out and "Traceback" not in out + err
+
+
+def test_diverged_loss_stops_with_advice(tmp_path, monkeypatch):
+    from c2d.agents.learner import Learner
+
+    update = Learner.update
+    monkeypatch.setattr(Learner, "update", lambda self, batch: update(self, batch)._replace(loss=float("nan")))
+    with pytest.raises(Diverged, match=r"loss became nan at step 0: lower --optim\.learning-rate"):
+        short_run("gym/CartPole-v1", tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["state"] == "failed"
+    assert issubclass(Diverged, UserError)
+
+
+def test_error_of_ours_keeps_its_traceback_and_the_weights(tmp_path, monkeypatch):
+    def broken(self):
+        raise ZeroDivisionError("a bug\nof two lines")
+
+    monkeypatch.setattr(Session, "advance", broken)
+    with pytest.raises(ZeroDivisionError):
+        train(short_config("gym/CartPole-v1", tmp_path / "run"), progress=False)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["error"] == "ZeroDivisionError: a bug"
+    assert (tmp_path / "run" / "weights.safetensors").is_file()
+
+
+def test_a_run_begun_while_handling_an_error_reports_none(tmp_path):
+    try:
+        raise ValueError("of the caller")
+    except ValueError:
+        result = short_run("gym/CartPole-v1", tmp_path / "run", iterations=1)
+    assert json.loads(result.run_dir.summary.read_text())["error"] is None

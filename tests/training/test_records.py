@@ -1,0 +1,144 @@
+"""What a run writes, and when."""
+
+import csv
+import json
+import math
+from dataclasses import asdict
+
+import pytest
+from safetensors.numpy import load_file
+
+from c2d.agents.schedules import linear
+from c2d.config import read_config
+from c2d.training.record import read_records
+from c2d.training.rundir import RunDir, load
+from c2d.training.session import Session, Tally
+from c2d.types import Update
+from tests.training.short_runs import short_config, short_run
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    path = tmp_path_factory.mktemp("records") / "run"
+    return short_run("gym/CartPole-v1", path, iterations=3, steps=100), short_config("gym/CartPole-v1", path, iterations=3, steps=100)
+
+
+def test_header_says_what_ran(finished):
+    result, config = finished
+    header = read_records(result.run_dir.records)[0]
+    assert header["kind"] == "run"
+    assert header["config"]["env"] == "gym/CartPole-v1" and header["config"]["seed"] == 1
+    assert header["config"]["agent"]["head"]["atoms"] == 8
+    assert {"python", "torch", "numpy", "c2d"} <= header["versions"].keys()
+    assert header["passport"]["hash"] == json.loads(result.run_dir.passport.read_text())["hash"]
+    assert {"cpu", "cores", "threads", "system", "started"} <= header["measured"].keys()
+    assert header["measured"]["threads"] == 1
+
+
+def test_each_iteration_has_what_the_authors_recorded(finished):
+    result, config = finished
+    lines = read_records(result.run_dir.records)[1:]
+    assert lines == result.records and len(lines) == 3
+    for number, record in enumerate(lines):
+        assert record["kind"] == "iteration" and record["iteration"] == number
+        assert record["steps"] == record["frames"] == 100 * (number + 1)
+        assert record["updates"] == 25
+        assert record["mean_loss"] > 0 and math.isfinite(record["mean_loss"])
+        assert record["atom_min"] < record["atom_max"]
+        assert record["gradient_norm_max"] > 0
+        assert record["alpha"] == pytest.approx(50.0, abs=1.0) and record["alpha"] != 50.0
+        assert record["epsilon"] == linear(100 * (number + 1), 1.0, 0.01, 100)
+        assert {"seconds", "steps_per_second", "peak_memory_mb", "time"} == record["measured"].keys()
+        clocks = {"time", "second", "memory", "speed"}
+        assert not [key for key in record if key != "measured" and any(word in key for word in clocks)]
+
+
+def test_scores_are_the_mean_of_the_games_that_ended(finished):
+    result, _ = finished
+    with open(result.run_dir.episodes) as file:
+        games = list(csv.DictReader(file))
+    assert [*games[0]] == ["iteration", "step", "score", "length"]
+    for record in result.records:
+        own = [float(game["score"]) for game in games if int(game["iteration"]) == record["iteration"]]
+        assert len(own) == record["episodes"] > 0
+        assert record["mean_score"] == pytest.approx(math.fsum(own) / len(own))
+    for game in games:
+        assert float(game["score"]) == int(game["length"])  # a point per step in CartPole
+        low = 100 * int(game["iteration"])
+        assert low < int(game["step"]) <= low + 100
+
+
+def test_frames_count_the_emulated_ones(tmp_path):
+    (record,) = short_run("atari/pong", tmp_path / "run", iterations=1, steps=20).records
+    assert record["steps"] == 20 and record["frames"] == 80
+    assert record["episodes"] == 0 and record["mean_score"] is None
+
+
+def test_tally_keeps_extremes_and_means():
+    tally = Tally()
+    assert tally.record()["mean_loss"] is None and tally.record()["atom_min"] is None
+    for loss, low, high, norm in ((1.0, -3.0, 5.0, 7.0), (3.0, -9.0, 4.0, 2.0), (2.0, -1.0, 6.0, 1.0)):
+        metrics = {"atom_min": low, "atom_max": high, "gradient_norm": norm}
+        tally.count(Update(loss, None, None, metrics))
+    record = tally.record()
+    assert (record["mean_loss"], record["atom_min"], record["atom_max"]) == (2.0, -9.0, 6.0)
+    assert (record["gradient_norm_max"], record["updates"]) == (7.0, 3)
+
+
+def test_summary_config_and_weights(finished):
+    result, config = finished
+    summary = json.loads(result.run_dir.summary.read_text())
+    assert summary == {"state": "finished", "steps": 300, "iterations": 3, "unfinished_iteration": None, "error": None}
+    assert read_config(result.run_dir.config) == config
+    weights = load_file(result.run_dir.weights)
+    assert weights["head.logits.weight"].shape == (2 * 8, 16)
+    assert not [name for name in result.run_dir.path.iterdir() if name.name.endswith(".tmp")]
+
+
+def test_weights_are_those_of_the_online_network(finished, tmp_path):
+    """The saved agent gives the same law as the learner that made it."""
+    config = short_config("gym/CartPole-v1", tmp_path / "run", iterations=3, steps=100)
+    session = Session(config)
+    session.fill_history()
+    for _ in range(300):
+        session.advance()
+    agent = load(finished[0].run_dir.path)
+    online, loaded = session.learner.online.state_dict(), agent.network.state_dict()
+    assert all((online[name] == loaded[name]).all() for name in online)
+    assert any((session.learner.target.state_dict()[name] != online[name]).any() for name in online)
+
+
+def test_environment_shape_survives_the_file(finished):
+    spec = RunDir(finished[0].run_dir.path).read_spec()
+    assert asdict(spec) == asdict(Session(finished[1]).env.spec)
+
+
+def test_order_of_one_step():
+    """Update at steps 0, 4, 8, …; copy to the target at 0, 50, …: after the update of the same step."""
+    config = short_config("gym/CartPole-v1", "unused", update_period=4, target_period=6)
+    session = Session(config)
+    session.fill_history()
+    events = []
+    update, synchronize, interact = session.learner.update, session.learner.synchronize, session._interact
+    session.learner.update = lambda batch: (events.append("update"), update(batch))[1]
+    session.learner.synchronize = lambda: (events.append("copy"), synchronize())[1]
+    session._interact = lambda epsilon: (events.append("act"), interact(epsilon))[1]
+    for _ in range(9):
+        session.advance()
+    words = "act update copy|act|act|act|act update|act|act copy|act|act update"
+    assert events == words.replace("|", " ").split()
+
+
+def test_history_is_random_and_counts_toward_nothing():
+    config = short_config("gym/CartPole-v1", "unused")
+    session = Session(config)
+    asked = []
+    act = session.actor.act
+    session.actor.act = lambda obs, epsilon: (asked.append(epsilon), act(obs, epsilon))[1]
+    session.fill_history()
+    assert asked == [1.0] * 60
+    assert session.step == 0 and session.iteration == 0 and session.tally == Tally() and session.epsilon == 1.0
+    assert not session.learner.updates
+    session.advance()
+    session.advance()
+    assert asked[60:] == [1.0, linear(1, 1.0, 0.01, 100)]

@@ -1,0 +1,168 @@
+"""Run directories: never overwritten, never half made, read back with care."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from c2d.config import default_config, from_json, read_config, to_json
+from c2d.errors import UserError
+from c2d.training.files import write_atomically
+from c2d.training.rundir import RunDir, load
+from c2d.training.seeding import integer, numpy_generator, torch_generator
+from tests.training.short_runs import short_config, short_run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return short_run("gym/CartPole-v1", tmp_path_factory.mktemp("dir") / "run", iterations=1).run_dir.path
+
+
+def copy_of(trained, tmp_path):
+    for file in trained.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    return tmp_path
+
+
+def test_existing_directory_is_refused_and_left_alone(tmp_path):
+    path = tmp_path / "run"
+    path.mkdir()
+    (path / "precious.txt").write_text("mine")
+    (tmp_path / "run-2").mkdir()
+    with pytest.raises(UserError, match=r"exists already and is not overwritten; .*--run-dir .*/run-3$"):
+        short_run("gym/CartPole-v1", path)
+    assert [file.name for file in path.iterdir()] == ["precious.txt"]
+    assert not (tmp_path / "run-3").exists()
+
+
+def test_directory_below_a_file_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"run directory .* cannot be made: .*; choose another with --run-dir"):
+        short_run("gym/CartPole-v1", tmp_path / "file" / "run")
+
+
+def test_bad_settings_make_no_directory(tmp_path):
+    with pytest.raises(UserError):
+        short_run("gym/CartPole-v1", tmp_path / "run", gamma=1.5)
+    with pytest.raises(UserError):
+        RunDir.create(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_default_directory_names_env_recipe_and_seed():
+    config = default_config("gym/CartPole-v1", seed=7)
+    assert str(config.directory) == "runs/gym-CartPole-v1-c2d-s7"
+
+
+@pytest.mark.parametrize("env", ["breakout", "minatar/breakout", "gym/CartPole-v1", "toy/sure"])
+def test_config_survives_the_file(env, tmp_path):
+    config = default_config(env, "c2d-channel", seed=5, threads=2)
+    (tmp_path / "config.json").write_text(json.dumps(to_json(config)))
+    assert read_config(tmp_path / "config.json") == config
+
+
+def edited(path, *keys, value):
+    config = json.loads(path.read_text())
+    place = config
+    for key in keys[:-1]:
+        place = place[key]
+    place[keys[-1]] = value
+    path.write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "message"),
+    [
+        (("agent", "head", "atoms"), "x", r"'x' for atoms in Conjugated; accepted: int"),
+        (("agent", "head", "atoms"), 1.5, r"1\.5 for atoms in Conjugated; accepted: int"),
+        (("agent", "head", "atoms"), True, r"True for atoms"),
+        (("agent", "schedule", "gamma"), None, r"None for gamma in Schedule; accepted: float"),
+        (("agent", "encoder", "widths"), ["a"], r"\['a'\] for widths in Mlp"),
+        (("agent", "encoder", "widths"), 3, r"3 for widths in Mlp"),
+        (("agent", "optim", "eps_form"), "jax", r"'jax' for eps_form in Optim; accepted: keras, torch"),
+        (("agent", "head", "atom"), 3, r'unknown setting "atom" in Conjugated\. Did you mean'),
+        (("agent", "head", "class"), "os.system", r'unknown class "os\.system"; classes: Config'),
+        (("agent", "head", "class"), ["x"], r"cannot be read|unknown class"),
+        (("agent", "head"), {"class": "GymRules"}, r"for head in Recipe; accepted: Conjugated"),
+        (("agent", "head"), None, r"None for head"),
+        (("rules", "truncation"), "sometimes", r"'sometimes' for truncation"),
+        (("rules", "stack"), 0, r"stack = 0"),
+        (("class",), "Recipe", r'unknown setting "env" in Recipe'),
+    ],
+)
+def test_broken_config_is_named(keys, value, message, trained, tmp_path):
+    path = copy_of(trained, tmp_path) / "config.json"
+    edited(path, *keys, value=value)
+    with pytest.raises(UserError, match=message) as error:
+        read_config(path)
+    assert "\n" not in str(error.value) and str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '"x"', "null", '{"class": "Recipe"}', '{"class": "Config"}', "\x00"])
+def test_file_that_is_no_config(text, tmp_path):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(UserError, match=r"config\.json") as error:
+        read_config(tmp_path / "config.json")
+    assert "\n" not in str(error.value)
+
+
+def test_config_of_other_bytes_or_none(tmp_path):
+    (tmp_path / "config.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match="cannot be read"):
+        read_config(tmp_path / "config.json")
+    with pytest.raises(UserError, match="does not exist"):
+        read_config(tmp_path / "absent.json")
+    with pytest.raises(UserError, match="cannot be read"):
+        read_config(tmp_path)
+
+
+def test_whole_numbers_stand_for_decimals_and_nothing_is_lost():
+    config = short_config("gym/CartPole-v1", "x")
+    plain = to_json(config)
+    plain["agent"]["head"]["alpha"] = 50
+    assert from_json(plain) == config
+
+
+@pytest.mark.parametrize("file", ["config.json", "env.json", "weights.safetensors"])
+def test_load_without(file, trained, tmp_path):
+    (copy_of(trained, tmp_path) / file).unlink()
+    with pytest.raises(UserError, match=r"is no run directory|holds no weights"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "data"),
+    [("weights.safetensors", b"junk"), ("weights.safetensors", b""), ("env.json", b"{"), ("env.json", b"[]"), ("env.json", b"{}")],
+)
+def test_load_with_damaged(file, data, trained, tmp_path):
+    (copy_of(trained, tmp_path) / file).write_bytes(data)
+    with pytest.raises(UserError, match=file.replace(".", r"\.")) as error:
+        load(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_load_with_weights_of_another_size(trained, tmp_path):
+    edited(copy_of(trained, tmp_path) / "config.json", "agent", "head", "atoms", value=9)
+    with pytest.raises(UserError, match="does not fit the run's config"):
+        load(tmp_path)
+
+
+def test_writing_is_all_or_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    monkeypatch.setattr("os.fsync", lambda number: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(OSError, match="full"):
+        write_atomically(path, b"new")
+    monkeypatch.undo()
+    assert path.read_bytes() == b"old" and [p.name for p in tmp_path.iterdir()] == ["file"]
+    write_atomically(path, b"new")
+    assert path.read_bytes() == b"new" and [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_streams_are_independent_and_repeatable():
+    assert integer(1, "weights") == integer(1, "weights")
+    assert len({integer(seed, name) for seed in (1, 2) for name in ("weights", "actions", "replay", "environment")}) == 8
+    draws = [numpy_generator(1, name).random(1000) for name in ("actions", "replay")]
+    assert abs(np.corrcoef(draws)[0, 1]) < 0.1
+    assert torch.equal(*(torch.rand(3, generator=torch_generator(4, "weights")) for _ in range(2)))
