@@ -23,7 +23,8 @@ class _ColumnNormReLU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, width: int) -> tuple[Tensor, ...]:
         channels = x.shape[1] // width  # x is [B·H, W·C]
-        _, mean, invstd = torch.native_batch_norm(x, None, None, None, None, True, 0.0, 0.0)  # [W·C]
+        # The kernel returns 1/√(var + tiny); tiny, because for var = 0 without it the kernel returns 0.
+        _, mean, invstd = torch.native_batch_norm(x, None, None, None, None, True, 0.0, 1e-30)  # [W·C]
         mean, var = mean.view(width, channels), invstd.pow(-2).view(width, channels)
         center = mean.mean(1)  # [W]
         var = var.mean(1) + mean.sub(center[:, None]).square().mean(1)  # law of total variance

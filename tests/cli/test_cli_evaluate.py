@@ -138,7 +138,7 @@ def damaged_spec(run):
         (other_weights, "weights.safetensors does not fit the run's config or is damaged"),
         (no_weights, "holds no weights yet"),
         (config_cut_short, "config.json cannot be read"),
-        (config_with_words_for_numbers, "config.json cannot be used"),
+        (config_with_words_for_numbers, "config has 'four' for atoms in Conjugated; accepted: int"),
         (no_config, "is no run directory: it has no config.json"),
         (damaged_spec, "env.json cannot be read"),
     ],
