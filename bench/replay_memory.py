@@ -62,9 +62,7 @@ def fill(replay: Replay, episodes: list[Episode], adds: int, rng: np.random.Gene
         following = rng.permutation(len(episodes))
         for current, upcoming in zip(order, np.append(order[1:], following[0]), strict=True):
             opening = episodes[upcoming][0]
-            steps = [
-                (a, s if s.opening is None else s._replace(opening=opening)) for a, s in episodes[current][1]
-            ]
+            steps = [(a, s if s.opening is None else s._replace(opening=opening)) for a, s in episodes[current][1]]
             began = time.perf_counter()
             for action, step in steps:
                 replay.add(action, step)
@@ -86,14 +84,10 @@ def sampling_seconds(replay: Replay, batches: int = 1000) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--transitions", type=int, default=1_000_000, help="capacity of the buffer")
     parser.add_argument("--recorded", type=int, default=50_000, help="distinct agent steps played first")
-    parser.add_argument(
-        "--game", default="breakout", help="name of an environment; Atari unless it has a prefix"
-    )
+    parser.add_argument("--game", default="breakout", help="name of an environment; Atari unless it has a prefix")
     parser.add_argument("--compress", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--raw", dest="compress", action="store_false", help="same as --no-compress")
     parser.add_argument("--seed", type=int, default=1)

@@ -61,7 +61,13 @@ def test_train_takes_a_name(tmp_path, monkeypatch):
 
 def test_default_config_takes_changes():
     config = c2d.default_config("pong", "c2d-channel", "dopamine", seed=4, iterations=2)
-    assert (config.env, config.recipe, config.protocol, config.seed, config.iterations) == ("atari/pong", "c2d-channel", "dopamine", 4, 2)
+    assert (config.env, config.recipe, config.protocol, config.seed, config.iterations) == (
+        "atari/pong",
+        "c2d-channel",
+        "dopamine",
+        4,
+        2,
+    )
     assert config.agent.encoder == Nature(norm="channel") and config.rules.life_loss_ends_episode is False
 
 

@@ -100,6 +100,8 @@ def test_every_module_can_be_imported_and_train_stays_the_function(tmp_path):
     from tests.training.short_runs import short_config
 
     for number in (1, 2):
-        result = c2d.train(short_config("gym/CartPole-v1", tmp_path / str(number), iterations=1, steps=20), progress=False)
+        result = c2d.train(
+            short_config("gym/CartPole-v1", tmp_path / str(number), iterations=1, steps=20), progress=False
+        )
         assert result.state == "finished"
     assert callable(c2d.train) and c2d.train.__module__ == "c2d.api"

@@ -9,9 +9,7 @@ import numpy as np
 
 from c2d.errors import UserError
 
-ACCEPTED = (
-    "Box of 1 dimension or a picture [H, W], [H, W, C], [C, H, W]; Discrete, MultiBinary, MultiDiscrete"
-)
+ACCEPTED = "Box of 1 dimension or a picture [H, W], [H, W, C], [C, H, W]; Discrete, MultiBinary, MultiDiscrete"
 MOST_CHANNELS = 16  # a picture's shortest side at an end is its channels if it is at most this long
 
 Converter = Callable[[Any], np.ndarray]

@@ -28,7 +28,7 @@ def headline(header: dict[str, Any]) -> str:
     return (
         f"c2d train {config['env']} --recipe {config['recipe']} --seed {config['seed']} "
         f"--iterations {config['iterations']} | protocol {facts['protocol']} [{facts['hash']}] | {names} | "
-        f"{config['device']}, {header[MEASURED]['threads']} threads"
+        f"{config['device']}, {_count(header[MEASURED]['threads'], 'thread')}"
     )
 
 
@@ -86,11 +86,12 @@ class ProgressDisplay:
 
     def end(self, summary: dict[str, Any]) -> None:
         if self._live:
+            self._live.update("", refresh=True)
             self._live.stop()
         took = timedelta(seconds=round(time.perf_counter() - self._started))
         words = {"finished": "finished", "interrupted": "stopped on request", "failed": "stopped by an error"}
         self.console.print(
-            f"{words[summary['state']]} after {summary['steps']:,} steps ({summary['iterations']} whole iterations) in {took}; "
+            f"{words[summary['state']]} after {summary['steps']:,} steps ({_count(summary['iterations'], 'whole iteration')}) in {took}; "
             f"weights and records are in {self._run_dir.path}",
             markup=False,
         )
@@ -134,6 +135,10 @@ class ProgressDisplay:
         picture.add_row(self._bar)
         picture.add_row(numbers)
         return picture
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _number(value: float | None) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import resource
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -62,6 +61,7 @@ def run(config: Config, observers: Sequence[Observer] = ()) -> Result:
     }
     records: list[dict[str, Any]] = []
     state: State = "failed"
+    failure: BaseException | None = None
     for observer in observers:
         observer.begin(session, run_dir, header)
     try:
@@ -74,6 +74,9 @@ def run(config: Config, observers: Sequence[Observer] = ()) -> Result:
                 for observer in observers:
                     observer.iterated(record)
         state = "finished" if session.iteration == config.iterations else "interrupted"
+    except BaseException as error:
+        failure = error
+        raise
     finally:  # a failing environment loses nothing that was learned
         run_dir.save_weights(_agent(session))
         summary = {
@@ -81,7 +84,7 @@ def run(config: Config, observers: Sequence[Observer] = ()) -> Result:
             "steps": session.step,
             "iterations": session.iteration,
             "unfinished_iteration": session.tally.record() if session.tally.updates else None,
-            "error": _one_line(sys.exc_info()[1]) if state == "failed" else None,
+            "error": _one_line(failure),
         }
         write_json(run_dir.summary, summary)
         for observer in observers:
@@ -123,7 +126,7 @@ class EpisodeFile:
     """One line per finished game: iteration, training step at its end, raw score, length in agent steps."""
 
     def __init__(self, run_dir: RunDir) -> None:
-        self._file = open(run_dir.episodes, "a", encoding="utf-8")
+        self._file = open(run_dir.episodes, "a", encoding="utf-8", buffering=1)  # whole lines, for those who follow
         self._file.write("iteration,step,score,length\n")
 
     def append(self, session: Session, game: GameEnd) -> None:

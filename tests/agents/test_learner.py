@@ -69,7 +69,12 @@ def gradient(learner, data):
     per_sample = (difference.square() * w.diff(dim=1)).sum(1)
     loss = (per_sample * data.weight).mean()
     loss.backward()
-    return loss.item(), per_sample.detach(), torch.cat([p.grad.flatten() for p in online.parameters()]), (x.detach(), target)
+    return (
+        loss.item(),
+        per_sample.detach(),
+        torch.cat([p.grad.flatten() for p in online.parameters()]),
+        (x.detach(), target),
+    )
 
 
 class NumpyAdam:
@@ -99,7 +104,10 @@ def test_keras_form_of_adam(clip):
         before, (_, _, g, _) = flat(learner.online), gradient(learner, data)
         learner.update(data)
         wanted = oracle.step(before, g)
-        moved, wanted_move = flat(learner.online).double().numpy() - before.double().numpy(), wanted - before.double().numpy()
+        moved, wanted_move = (
+            flat(learner.online).double().numpy() - before.double().numpy(),
+            wanted - before.double().numpy(),
+        )
         np.testing.assert_allclose(moved, wanted_move, rtol=1e-3, atol=2e-6)
         assert np.abs(wanted_move).max() > 1e-4
 
@@ -135,7 +143,9 @@ def test_huge_gradients_act_as_if_scaled_to_the_bound():
     before, (_, _, g, _) = flat(learner.online), gradient(learner, data)
     update = learner.update(data)
     assert g.norm() > 100
-    wanted = NumpyAdam(len(before), Optim(learning_rate=1e-2, eps=1.0, clip_norm=None)).step(before, g * 10.0 / g.norm())
+    wanted = NumpyAdam(len(before), Optim(learning_rate=1e-2, eps=1.0, clip_norm=None)).step(
+        before, g * 10.0 / g.norm()
+    )
     np.testing.assert_allclose((flat(learner.online) - before).numpy(), wanted - before.numpy(), rtol=1e-3, atol=1e-6)
     assert update.metrics["gradient_norm"] == pytest.approx(float(g.norm()), rel=1e-4)  # before clipping
 

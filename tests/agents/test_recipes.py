@@ -97,7 +97,9 @@ def test_phi_of_a_row(kind, value):
 
 
 def test_unknown_recipe_names_a_near_one():
-    with pytest.raises(UserError, match=r'unknown recipe "c2d-chanel"\. Did you mean .*c2d-channel.*Recipes: c2d, c2d-channel'):
+    with pytest.raises(
+        UserError, match=r'unknown recipe "c2d-chanel"\. Did you mean .*c2d-channel.*Recipes: c2d, c2d-channel'
+    ):
         find("c2d-chanel")
 
 

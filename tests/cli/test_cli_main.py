@@ -42,7 +42,9 @@ def test_unknown_command(capsys):
     assert err.startswith("c2d: unknown command \"trian\". Did you mean 'train'? Commands: ")
 
 
-@pytest.mark.parametrize(("error", "code", "text"), [(UserError("no"), 2, "c2d: no\n"), (KeyboardInterrupt(), 130, "c2d: stopped\n")])
+@pytest.mark.parametrize(
+    ("error", "code", "text"), [(UserError("no"), 2, "c2d: no\n"), (KeyboardInterrupt(), 130, "c2d: stopped\n")]
+)
 def test_what_becomes_of_errors(error, code, text, monkeypatch, capsys):
     class Module:
         @staticmethod
@@ -68,7 +70,9 @@ def test_our_own_bugs_are_not_hidden(monkeypatch):
 def test_reader_that_goes_away_leaves_no_traceback():
     """As in `c2d --help | head -1`, with a help text larger than a pipe holds."""
     code = "import c2d.cli.main as m; text = m.usage() * 999; m.usage = lambda: text; m.entry()"
-    process = subprocess.Popen([sys.executable, "-c", code, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     process.stdout.read(10)
     process.stdout.close()
     assert process.stderr.read() == ""

@@ -70,7 +70,20 @@ def test_every_option_is_explained(env, capsys, monkeypatch):
 
 
 def test_settings_reach_the_config():
-    config = read(["breakout", "--head.atoms", "7", "--seed=3", "--optim.clip-norm", "None", "--rules.sticky", "0", "--n-step", "3"])
+    config = read(
+        [
+            "breakout",
+            "--head.atoms",
+            "7",
+            "--seed=3",
+            "--optim.clip-norm",
+            "None",
+            "--rules.sticky",
+            "0",
+            "--n-step",
+            "3",
+        ]
+    )
     assert (config.env, config.agent.head.atoms, config.seed, config.agent.n_step) == ("atari/breakout", 7, 3, 3)
     assert config.agent.optim.clip_norm is None and config.rules.sticky == 0
     assert config.agent.schedule == default_config("breakout").agent.schedule
@@ -179,7 +192,9 @@ def test_values_out_of_range_are_named(option, value, accepted, capsys, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"class": "Config", "env": 3}', '{"class": "Config", "env": "pong", "sed": 1}'])
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"class": "Config", "env": 3}', '{"class": "Config", "env": "pong", "sed": 1}']
+)
 def test_broken_config_file(text, capsys, tmp_path):
     (tmp_path / "c.json").write_text(text)
     assert "c.json" in refused(capsys, "--config", str(tmp_path / "c.json"))
@@ -193,7 +208,9 @@ def test_broken_config_file(text, capsys, tmp_path):
 def test_missing_package_names_the_extra(env, package, extra, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, package, None)
-    for name in [name for name in sys.modules if name.startswith("c2d.envs._minatar") or name.startswith(package + ".")]:
+    for name in [
+        name for name in sys.modules if name.startswith("c2d.envs._minatar") or name.startswith(package + ".")
+    ]:
         monkeypatch.delitem(sys.modules, name)
     assert extra in refused(capsys, env)
 
@@ -207,7 +224,9 @@ def test_output_is_plain_lines_when_not_a_terminal(capsys, tmp_path, monkeypatch
     assert lines[0].startswith("c2d train gym/CartPole-v1 --recipe c2d --seed 1 --iterations 2 | protocol default [")
     assert lines[1] == f"results in {tmp_path / 'run'}"
     iterations = [line for line in lines if line.startswith("iteration 1/2 | 60 steps | 60 frames | ")]
-    assert len(iterations) == 1 and re.search(r"loss [\d.]+ \| atoms -?[\d.]+ … [\d.]+ \| α [\d.]+ \| ε \d\.\d+ \| \d+ steps/s$", iterations[0])
+    assert len(iterations) == 1 and re.search(
+        r"loss [\d.]+ \| atoms -?[\d.]+ … [\d.]+ \| α [\d.]+ \| ε \d\.\d+ \| \d+ steps/s$", iterations[0]
+    )
     between = [line for line in lines if line.startswith("iteration 2/2 | steps ")]
     for word in ("frames", "steps/s", "ETA", "mean score", "ε", "loss", "atoms", "α"):
         assert f"| {word} " in between[-1]

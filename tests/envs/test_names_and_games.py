@@ -72,9 +72,7 @@ def test_misspelt_names_get_a_suggestion_in_one_line(text: str, suggestion: str)
     assert text in message and "Accepted" in message and "\n" not in message
 
 
-@pytest.mark.parametrize(
-    "text", ["", "zzzzqqqq", "gym/zzzzqqqq", "minatar/", "atari/", "no such.module:Env", "a.b:"]
-)
+@pytest.mark.parametrize("text", ["", "zzzzqqqq", "gym/zzzzqqqq", "minatar/", "atari/", "no such.module:Env", "a.b:"])
 def test_hopeless_names_say_what_is_accepted(text: str) -> None:
     with pytest.raises(UserError, match=r"Accepted|write my_package"):
         resolve(text)

@@ -26,7 +26,9 @@ def figure_1(head, features):
             probs[b, a] = np.exp(logits[a]) / np.exp(logits[a]).sum()  # softmax over the atoms of one action
         joined = psi
         if "embedding.weight" in p:
-            joined = np.concatenate((np.maximum(p["embedding.weight"] @ probs[b].ravel() + p["embedding.bias"], 0), psi))
+            joined = np.concatenate(
+                (np.maximum(p["embedding.weight"] @ probs[b].ravel() + p["embedding.bias"], 0), psi)
+            )
         x = p["support.weight"] @ joined + p["support.bias"]
         atoms[b] = (p["alpha"] * np.tanh(x / head.c)).reshape(A, N)
     return atoms, probs

@@ -52,7 +52,9 @@ def test_encoder_that_does_not_fit_the_observation_is_refused():
         build_network(Recipe(), VECTOR, generator())
 
 
-@pytest.mark.parametrize(("norm", "norm_parameters"), [("column", 2 * (20 + 9 + 7)), ("channel", 2 * (32 + 64 + 64)), ("none", 0)])
+@pytest.mark.parametrize(
+    ("norm", "norm_parameters"), [("column", 2 * (20 + 9 + 7)), ("channel", 2 * (32 + 64 + 64)), ("none", 0)]
+)
 def test_parameter_count_is_that_of_the_paper(norm, norm_parameters):
     """Counted by hand: convolutions, dense 512, logits, embedding, atoms, α."""
     outputs = 6 * 32
@@ -88,7 +90,9 @@ def tensorflow_same(size, kernel, stride):
     return total // 2, total - total // 2
 
 
-@pytest.mark.parametrize(("size", "kernel", "stride"), [(84, 8, 4), (21, 4, 2), (11, 3, 1), (10, 3, 1), (7, 2, 5), (85, 8, 4), (5, 2, 2)])
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride"), [(84, 8, 4), (21, 4, 2), (11, 3, 1), (10, 3, 1), (7, 2, 5), (85, 8, 4), (5, 2, 2)]
+)
 def test_same_padding_is_tensorflows(size, kernel, stride):
     before, after = encoders._pad(size, kernel, stride, "same")
     assert (before, after) == tensorflow_same(size, kernel, stride)

@@ -52,9 +52,7 @@ class SlowReplay:
         self.episodes.append(Episode([State(self.frames, stack, [self.frames])]))
         self.frames += 1
 
-    def add(
-        self, action: int, reward: float, frame: Any, terminal: bool, opening: tuple[Any, int] | None
-    ) -> None:
+    def add(self, action: int, reward: float, frame: Any, terminal: bool, opening: tuple[Any, int] | None) -> None:
         episode = self.episodes[-1]
         cut = opening is not None and not terminal
         if cut and self.truncation == "terminal":

@@ -11,9 +11,7 @@ GAMMA = 0.5
 REWARDS = [1.0, 10.0, 100.0]
 
 
-def fold_one(
-    terminal: list[int], taken: list[int], rewards: list[float] = REWARDS
-) -> tuple[float, float, int]:
+def fold_one(terminal: list[int], taken: list[int], rewards: list[float] = REWARDS) -> tuple[float, float, int]:
     folded = fold(
         np.array([rewards], dtype=np.float32),
         np.array([terminal], dtype=bool),

@@ -54,9 +54,7 @@ def test_every_sampleable_slot_is_equally_likely_and_nothing_else_is_drawn() -> 
     assert stats.chisquare(counts[slots]).pvalue > 0.01
 
 
-@pytest.mark.parametrize(
-    ("frame_shape", "dtype"), [((1, 84, 84), "uint8"), ((3, 9, 7), "uint8"), ((40,), "float32")]
-)
+@pytest.mark.parametrize(("frame_shape", "dtype"), [((1, 84, 84), "uint8"), ((3, 9, 7), "uint8"), ((40,), "float32")])
 def test_compression_changes_nothing(frame_shape: tuple[int, ...], dtype: str) -> None:
     batches = []
     for compress in (False, True):

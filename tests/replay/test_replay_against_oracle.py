@@ -16,9 +16,7 @@ GAMMA = 0.9
 SHAPE = (2, 8, 8)  # 128 bytes: large enough to be compressed
 
 # One event of a history: what happens, and how often the next opening frame is counted.
-EVENTS = st.tuples(
-    st.sampled_from(["step"] * 6 + ["terminal", "truncated", "begin"]), st.sampled_from([1, 2, 4])
-)
+EVENTS = st.tuples(st.sampled_from(["step"] * 6 + ["terminal", "truncated", "begin"]), st.sampled_from([1, 2, 4]))
 
 
 def pictures() -> np.ndarray:
@@ -69,9 +67,7 @@ class Pair:
         action, reward = tag % 50, float(tag * 7 % 31 - 15)
         self.slow.add(action, reward, tag, kind == "terminal", opening)
         first = None if opening is None else Opening(PICTURES[opening[0]], count)
-        self.fast.add(
-            action, Step(PICTURES[tag], reward, kind == "terminal", kind == "truncated", first, None)
-        )
+        self.fast.add(action, Step(PICTURES[tag], reward, kind == "terminal", kind == "truncated", first, None))
 
     def check(self) -> None:
         expected = self.slow.transitions()
@@ -82,9 +78,7 @@ class Pair:
             return
         batch = self.fast.read(slots)
         np.testing.assert_array_equal(batch.obs, painted([t.obs for t in expected], self.slow.stack))
-        np.testing.assert_array_equal(
-            batch.next_obs, painted([t.next_obs for t in expected], self.slow.stack)
-        )
+        np.testing.assert_array_equal(batch.next_obs, painted([t.next_obs for t in expected], self.slow.stack))
         assert batch.action.tolist() == [t.action for t in expected]
         np.testing.assert_allclose(batch.reward, [t.reward for t in expected], rtol=1e-6, atol=1e-6)
         np.testing.assert_allclose(batch.discount, [t.discount for t in expected], rtol=1e-6)
@@ -121,9 +115,7 @@ def test_long_random_histories_wrap_many_times() -> None:
     for trial in range(90):
         stack, n_step = int(rng.integers(1, 5)), int(rng.integers(1, 6))
         capacity = int(rng.integers(max(7, stack + n_step), 41))
-        pair = Pair(
-            capacity, stack, n_step, ["drop", "bootstrap", "terminal"][trial % 3], compress=trial % 2 == 0
-        )
+        pair = Pair(capacity, stack, n_step, ["drop", "bootstrap", "terminal"][trial % 3], compress=trial % 2 == 0)
         ends = rng.uniform(0.02, 0.4)  # some histories of long episodes, some of short ones
         for event in range(4 * capacity):
             kind = str(rng.choice(kinds, p=[1 - ends, ends / 2, ends / 4, ends / 4]))
@@ -138,8 +130,6 @@ def test_long_random_histories_wrap_many_times() -> None:
 def test_the_smallest_ring_at_the_end_of_a_long_episode(stack: int, truncation: str) -> None:
     """A truncation may open two slots at once, more than the room to spare."""
     pair = Pair(stack + 3, stack, 3, truncation, compress=False)
-    for kind in (
-        ["step"] * 20 + ["truncated", "step", "truncated"] + ["step"] * 20 + ["terminal", "truncated"]
-    ):
+    for kind in ["step"] * 20 + ["truncated", "step", "truncated"] + ["step"] * 20 + ["terminal", "truncated"]:
         pair.event(kind, 2)
         pair.check()

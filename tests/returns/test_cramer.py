@@ -20,9 +20,7 @@ def law(atoms: object, probs: object, dtype: torch.dtype = torch.float64) -> Ret
     return ReturnDist(z, p.log()) if z.dim() == 2 else ReturnDist(z[None], p.log()[None])
 
 
-def random_law(
-    seed: int, batch: int, n: int, dtype: torch.dtype = torch.float64, scale: float = 3
-) -> ReturnDist:
+def random_law(seed: int, batch: int, n: int, dtype: torch.dtype = torch.float64, scale: float = 3) -> ReturnDist:
     rng = torch.Generator().manual_seed(seed)
     atoms = torch.randn(batch, n, generator=rng, dtype=dtype) * scale
     return ReturnDist(atoms, torch.randn(batch, n, generator=rng, dtype=dtype).log_softmax(-1))

@@ -15,7 +15,6 @@ from tests.training.short_runs import short_run
 ENVIRONMENTS = ["gym/CartPole-v1", "minatar/breakout", "atari/pong"]
 
 
-
 def results(path):
     """Everything a run leaves that must not depend on the clock."""
     return {
@@ -40,7 +39,9 @@ def test_twice_in_one_process(first, tmp_path):
     torch.manual_seed(torch.seed())  # nothing may hang on the global generator
     short_run(env, tmp_path / "again")
     assert results(tmp_path / "again") == results(path)
-    for one, two in zip(read_records(path / "records.jsonl"), read_records(tmp_path / "again" / "records.jsonl"), strict=True):
+    for one, two in zip(
+        read_records(path / "records.jsonl"), read_records(tmp_path / "again" / "records.jsonl"), strict=True
+    ):
         assert {key for key in one.keys() | two.keys() if one.get(key) != two.get(key)} == {"measured"}
 
 

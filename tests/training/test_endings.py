@@ -21,7 +21,7 @@ from c2d.training.rundir import load
 from c2d.training.session import Diverged, Session
 from tests.training.short_runs import short_config, short_run
 
-NAN_ENVIRONMENT = '''
+NAN_ENVIRONMENT = """
 import gymnasium, numpy as np
 class Env(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
@@ -35,7 +35,7 @@ class Env(gymnasium.Env):
         Env.total += 1
         reward = float("nan") if Env.total == 250 else 1.0
         return np.full(2, self.t / 10, np.float32), reward, self.t == 5, False, {}
-'''
+"""
 
 
 class Stopper:
@@ -64,7 +64,12 @@ def test_a_request_ends_the_run_after_the_step(number, tmp_path):
     assert result.state == "interrupted"
     summary = json.loads(result.run_dir.summary.read_text())
     assert summary == stopper.summary
-    assert (summary["state"], summary["steps"], summary["iterations"], summary["error"]) == ("interrupted", 150, 1, None)
+    assert (summary["state"], summary["steps"], summary["iterations"], summary["error"]) == (
+        "interrupted",
+        150,
+        1,
+        None,
+    )
     assert summary["unfinished_iteration"]["updates"] == 8  # steps 120, 124, …, 148
     assert len(read_records(result.run_dir.records)) == 2
     assert load(result.run_dir.path).act(np.zeros(4, np.float32)) in (0, 1)
@@ -102,7 +107,9 @@ def test_a_second_request_ends_at_once_but_saves(tmp_path):
 
 def test_training_works_outside_the_main_thread(tmp_path):
     states = []
-    thread = threading.Thread(target=lambda: states.append(short_run("gym/CartPole-v1", tmp_path / "run", iterations=1).state))
+    thread = threading.Thread(
+        target=lambda: states.append(short_run("gym/CartPole-v1", tmp_path / "run", iterations=1).state)
+    )
     thread.start()
     thread.join(60)
     assert states == ["finished"]

@@ -99,10 +99,12 @@ def mean_only(backup):
 
 
 BROKEN = {
-    "sums in φ-space": lambda backup: lambda r, d, law, phi: law._replace(
-        atoms=phi.to(r)[:, None] + d[:, None] * law.atoms
+    "sums in φ-space": lambda backup: (
+        lambda r, d, law, phi: law._replace(atoms=phi.to(r)[:, None] + d[:, None] * law.atoms)
     ),
-    "forgets φ⁻¹": lambda backup: lambda r, d, law, phi: law._replace(atoms=phi.to(r[:, None] + d[:, None] * law.atoms)),
+    "forgets φ⁻¹": lambda backup: (
+        lambda r, d, law, phi: law._replace(atoms=phi.to(r[:, None] + d[:, None] * law.atoms))
+    ),
     "discounts wrongly": lambda backup: lambda r, d, law, phi: backup(r, d * 0.95, law, phi),
     "keeps the mean only": mean_only,
 }

@@ -20,7 +20,9 @@ from tests.training.short_runs import short_config, short_run
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     path = tmp_path_factory.mktemp("records") / "run"
-    return short_run("gym/CartPole-v1", path, iterations=3, steps=100), short_config("gym/CartPole-v1", path, iterations=3, steps=100)
+    return short_run("gym/CartPole-v1", path, iterations=3, steps=100), short_config(
+        "gym/CartPole-v1", path, iterations=3, steps=100
+    )
 
 
 def test_header_says_what_ran(finished):

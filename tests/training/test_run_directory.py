@@ -99,7 +99,9 @@ def test_broken_config_is_named(keys, value, message, trained, tmp_path):
     assert "\n" not in str(error.value) and str(path) in str(error.value)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", '"x"', "null", '{"class": "Recipe"}', '{"class": "Config"}', "\x00"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "3", '"x"', "null", '{"class": "Recipe"}', '{"class": "Config"}', "\x00"]
+)
 def test_file_that_is_no_config(text, tmp_path):
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(UserError, match=r"config\.json") as error:
@@ -133,7 +135,13 @@ def test_load_without(file, trained, tmp_path):
 
 @pytest.mark.parametrize(
     ("file", "data"),
-    [("weights.safetensors", b"junk"), ("weights.safetensors", b""), ("env.json", b"{"), ("env.json", b"[]"), ("env.json", b"{}")],
+    [
+        ("weights.safetensors", b"junk"),
+        ("weights.safetensors", b""),
+        ("env.json", b"{"),
+        ("env.json", b"[]"),
+        ("env.json", b"{}"),
+    ],
 )
 def test_load_with_damaged(file, data, trained, tmp_path):
     (copy_of(trained, tmp_path) / file).write_bytes(data)
@@ -162,7 +170,9 @@ def test_writing_is_all_or_nothing(tmp_path, monkeypatch):
 
 def test_streams_are_independent_and_repeatable():
     assert integer(1, "weights") == integer(1, "weights")
-    assert len({integer(seed, name) for seed in (1, 2) for name in ("weights", "actions", "replay", "environment")}) == 8
+    assert (
+        len({integer(seed, name) for seed in (1, 2) for name in ("weights", "actions", "replay", "environment")}) == 8
+    )
     draws = [numpy_generator(1, name).random(1000) for name in ("actions", "replay")]
     assert abs(np.corrcoef(draws)[0, 1]) < 0.1
     assert torch.equal(*(torch.rand(3, generator=torch_generator(4, "weights")) for _ in range(2)))
