@@ -7,7 +7,7 @@ PEERS := .venv-peers
 PUBLISHED ?= ../shared/data
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-published check format bench bench-peers clean
+.PHONY: help setup quickstart test test-published check format bench bench-peers study-learning clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -51,6 +51,11 @@ $(PEERS)/.ready: constraints.txt
 
 bench-peers: $(READY) $(PEERS)/.ready ## compare speed with Stable-Baselines3 (quiet machine, about 6 minutes)
 	$(BIN)/python bench/against_sb3.py --out docs/results/speed-against-sb3.md
+
+study-learning: $(READY) ## train CartPole and MinAtar Breakout with default settings and write docs/results
+	$(BIN)/c2d quickstart --seeds 1 2 3 4 5 --out docs/results/quickstart.md
+	$(BIN)/python bench/learning.py --env gym/CartPole-v1 --seeds 1 2 3 --out docs/results/learning.md
+	$(BIN)/python bench/learning.py --env minatar/breakout --iterations 20 --seeds 1 --out docs/results/learning.md
 
 clean: ## remove the virtual environments and caches (runs/ stays)
 	rm -rf $(VENV) $(PEERS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
