@@ -145,6 +145,8 @@ def validate(config: Config) -> None:
         "head.embedding": head.embedding,
         "phi.eps": config.agent.phi.eps,
         "optim.eps": optim.eps,
+        "optim.learning-rate-final": optim.learning_rate_final or 0.0,
+        "optim.decay-updates": optim.decay_updates,
         "schedule.epsilon-decay-steps": schedule.epsilon_decay_steps,
     }
     for name, value in zero_or_more.items():

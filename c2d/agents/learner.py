@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from c2d.agents.recipe import Optim
+from c2d.agents.schedules import linear
 from c2d.nets.network import ValueNetwork, synchronize
 from c2d.returns.bellman import backup
 from c2d.returns.bootstrap import Bootstrap, Laws
@@ -76,9 +77,13 @@ class Learner:
         if self.optim.clip_norm is not None:  # the fused kernel divides gradients by this on its way through
             self.optimizer.grad_scale = torch.clamp(norm / self.optim.clip_norm, min=1.0)  # type: ignore[attr-defined]
             self.optimizer.found_inf = torch.zeros_like(norm)  # type: ignore[attr-defined]
+        group = self.optimizer.param_groups[0]
+        if self.optim.learning_rate_final is not None:
+            start, end = self.optim.learning_rate, self.optim.learning_rate_final
+            group["lr"] = linear(self.updates, start, end, self.optim.decay_updates)
         self.updates += 1
         if self.optim.eps_form == "keras":  # deviates: D03
             correction = math.sqrt(1.0 - self.optim.beta2**self.updates)
-            self.optimizer.param_groups[0]["eps"] = self.optim.eps / correction
+            group["eps"] = self.optim.eps / correction
         self.optimizer.step()
         return norm

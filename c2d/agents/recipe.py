@@ -132,6 +132,10 @@ class Optim:
 
     learning_rate: float = 0.5e-4
     """Learning rate."""
+    learning_rate_final: float | None = None
+    """Learning rate after its linear decay; None keeps it constant, as the paper does."""
+    decay_updates: int = 0
+    """Gradient steps over which the learning rate falls to its final value."""
     eps: float = 0.01 / 32
     """Adam's ε, which keeps steps small where gradients are tiny."""
     eps_form: Literal["keras", "torch"] = "keras"

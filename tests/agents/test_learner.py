@@ -125,6 +125,19 @@ def test_torch_form_of_adam():
         torch.testing.assert_close(flat(learner.online), parameter.detach(), rtol=1e-4, atol=1e-5)
 
 
+def test_learning_rate_falls_linearly_with_updates():
+    """From the first update to update `decay_updates`, and stays there; without a final rate it never changes."""
+    learner = make(Optim(learning_rate=1e-2, learning_rate_final=2e-3, decay_updates=4))
+    rates = []
+    for _ in range(7):
+        learner.update(batch())
+        rates.append(learner.optimizer.param_groups[0]["lr"])
+    assert rates == pytest.approx([1e-2, 8e-3, 6e-3, 4e-3, 2e-3, 2e-3, 2e-3])
+    learner = make(Optim(learning_rate=1e-2))
+    learner.update(batch())
+    assert learner.optimizer.param_groups[0]["lr"] == 1e-2
+
+
 def test_the_two_forms_differ():
     moves = []
     for form in ("keras", "torch"):

@@ -34,7 +34,7 @@ def test_table_of_c2d_settings():
     assert head.alpha == 50.0 and head.train_alpha is True
     assert head.c == 5.0
     assert head.hidden == 512 and head.embedding == 512  # "512-feature sized", "512-sized vector"
-    assert optim.learning_rate == 0.5e-4
+    assert optim.learning_rate == 0.5e-4 and optim.learning_rate_final is None
     assert optim.eps == pytest.approx(3.125e-4, rel=1e-12)
     assert optim.clip_norm == 10.0
     assert (optim.beta1, optim.beta2, optim.eps_form) == (0.9, 0.999, "keras")

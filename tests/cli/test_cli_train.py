@@ -165,6 +165,8 @@ def test_mistakes_get_one_line(words, message, capsys, tmp_path, monkeypatch):
         ("--phi.beta", "inf", "greater than 0"),
         ("--phi.eps", "-0.1", "0 or greater"),
         ("--optim.learning-rate", "0", "greater than 0"),
+        ("--optim.learning-rate-final", "-1", "0 or greater"),
+        ("--optim.decay-updates", "-1", "0 or greater"),
         ("--optim.eps", "-1", "0 or greater"),
         ("--optim.beta1", "1", "from 0 to below 1"),
         ("--optim.beta2", "-0.1", "from 0 to below 1"),

@@ -8,7 +8,7 @@ import torch
 
 import c2d.agents.learner
 from c2d.agents.agent import Agent
-from c2d.agents.recipe import Conjugated, Mlp
+from c2d.agents.recipe import Conjugated, Mlp, Optim
 from c2d.config import default_config
 from c2d.envs import toy
 from c2d.training.session import Session
@@ -26,13 +26,11 @@ def trained_agent(name, updates=UPDATES):
         encoder=Mlp((64,)),
         head=Conjugated(hidden=64, embedding=64, alpha=100.0, c=4.0),
         schedule=replace(config.agent.schedule, random_history=HISTORY, gamma=GAMMA),
-        optim=replace(config.agent.optim, learning_rate=LEARNING_RATE, eps=1e-6),
+        optim=Optim(LEARNING_RATE, learning_rate_final=0.01 * LEARNING_RATE, decay_updates=updates, eps=1e-6),
     )
     session = Session(replace(config, agent=recipe))
     session.fill_history()
-    (group,) = session.learner.optimizer.param_groups
     for update in range(updates):
-        group["lr"] = LEARNING_RATE * min(1.0, max(0.01, (updates - update) / (0.8 * updates)))
         if update % 40 == 0:
             session.learner.synchronize()
         session.learner.update(session.replay.sample(64, session.sampling))
