@@ -80,7 +80,7 @@ def _vector(recipe: Recipe, env: EnvSpec) -> Recipe:
             replay_capacity=100_000,
             epsilon_decay_steps=5_000,
         ),
-        optim=replace(recipe.optim, learning_rate=1e-3, learning_rate_final=2e-5, decay_updates=10_000),
+        optim=replace(recipe.optim, learning_rate=2e-3, learning_rate_final=2e-5, decay_updates=10_000),
     )
 
 

@@ -258,7 +258,16 @@ def test_tensorboard_scalars(tmp_path):
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     events.Reload()
     tags = events.Tags()["scalars"]
-    for tag in ("game/score", "iteration/mean_score", "iteration/mean_loss", "iteration/atom_min", "iteration/atom_max",
-                "iteration/gradient_norm_max", "iteration/alpha", "iteration/epsilon", "iteration/steps_per_second"):  # fmt: skip
-        assert tag in tags
+    assert "game/score" in tags
+    for name in (
+        "mean_score",
+        "mean_loss",
+        "atom_min",
+        "atom_max",
+        "gradient_norm_max",
+        "alpha",
+        "epsilon",
+        "steps_per_second",
+    ):
+        assert f"iteration/{name}" in tags
     assert [event.step for event in events.Scalars("iteration/mean_loss")] == [60, 120]

@@ -58,7 +58,7 @@ def test_encoder_that_does_not_fit_the_observation_is_refused():
 def test_parameter_count_is_that_of_the_paper(norm, norm_parameters):
     """Counted by hand: convolutions, dense 512, logits, embedding, atoms, α."""
     outputs = 6 * 32
-    convolutions = (4 * 8 * 8 + 1 / 1) * 32 + (32 * 4 * 4 + 1) * 64 + (64 * 3 * 3 + 1) * 64
+    convolutions = (4 * 8 * 8 + 1) * 32 + (32 * 4 * 4 + 1) * 64 + (64 * 3 * 3 + 1) * 64
     head = (3136 + 1) * 512 + (512 + 1) * outputs + (outputs + 1) * 512 + (1024 + 1) * outputs + 1
     network = build_network(Recipe(encoder=Nature(norm=norm)), ATARI, generator())
     assert parameter_count(network) == convolutions + head + norm_parameters
@@ -76,8 +76,10 @@ def test_pixels_are_divided_by_255(norm):
     assert not torch.allclose(scaled(x), plain(x.float()), rtol=0.1)
 
 
-@pytest.mark.parametrize(("family", "dtype", "factor"), [("atari", "uint8", 255), ("minatar", "uint8", 1), ("gym", "uint8", 255),
-                                                         ("gym", "float32", 1)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("family", "dtype", "factor"),
+    [("atari", "uint8", 255), ("minatar", "uint8", 1), ("gym", "uint8", 255), ("gym", "float32", 1)],
+)
 def test_bytes_are_pixels_except_in_minatar(family, dtype, factor):
     env = EnvSpec("x", family, (4, 84, 84), dtype, 1, 2, 1)
     network = build_network(Recipe(encoder=Nature(norm="none")), env, generator())

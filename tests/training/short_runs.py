@@ -1,4 +1,4 @@
-"""Runs of a second. Also a program that trains in a process of its own: `python short_runs.py SEED DIRECTORY ENV ...`."""
+"""Runs of a second; as a program, in a process of its own: `python short_runs.py SEED DIRECTORY ENV ...`."""
 
 import sys
 from dataclasses import replace

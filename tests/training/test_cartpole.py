@@ -8,7 +8,7 @@ from c2d.envs.make import make
 from c2d.envs.spec import FrameStack
 from c2d.training.session import Session
 
-STEPS, GAMES, RANDOM_SCORE = 7_500, 10, 22.0
+STEPS, GAMES, RANDOM_SCORE = 5_000, 10, 22.0
 
 
 def mean_score(agent, config, games, epsilon):
@@ -32,4 +32,5 @@ def test_cartpole_is_several_times_better_than_chance_after_a_fraction_of_its_tr
     session.fill_history()
     for _ in range(STEPS):
         session.advance()
+    # Seeds 1 to 4 gave 223, 197, 198 and 170.
     assert mean_score(agent, config, GAMES, config.agent.schedule.epsilon_eval) > 4 * RANDOM_SCORE

@@ -119,8 +119,8 @@ def test_training_works_outside_the_main_thread(tmp_path):
 def test_command_ends_cleanly_on(number, tmp_path):
     """The installed command, as a process of its own: exit code 0, a summary, no traceback."""
     path = tmp_path / "run"
-    command = [sys.executable, "-m", "c2d.cli.main", "train", "gym/CartPole-v1", "--run-dir", str(path), "--threads", "1",
-               "--tensorboard", "False", "--schedule.steps-per-iteration", "50"]  # fmt: skip
+    command = [sys.executable, "-m", "c2d.cli.main", "train", "gym/CartPole-v1", "--run-dir", str(path),
+               "--threads", "1", "--tensorboard", "False", "--schedule.steps-per-iteration", "50"]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"})  # fmt: skip
     try:

@@ -26,7 +26,7 @@ def finished(tmp_path_factory):
 
 
 def test_header_says_what_ran(finished):
-    result, config = finished
+    result, _ = finished
     header = read_records(result.run_dir.records)[0]
     assert header["kind"] == "run"
     assert header["config"]["env"] == "gym/CartPole-v1" and header["config"]["seed"] == 1
@@ -38,7 +38,7 @@ def test_header_says_what_ran(finished):
 
 
 def test_each_iteration_has_what_the_authors_recorded(finished):
-    result, config = finished
+    result, _ = finished
     lines = read_records(result.run_dir.records)[1:]
     assert lines == result.records and len(lines) == 3
     for number, record in enumerate(lines):
