@@ -25,8 +25,8 @@ from c2d.training.passport import machine, versions
 GAMES = 20
 TITLE = """# Learning with default settings
 
-Each run was trained from scratch with `c2d train ENV` and the defaults for its environment, on one thread; then the agent
-played whole games at ε 0.001. Each section is written by the command it names.
+Each run was trained from scratch with `c2d train ENV` and the defaults for its environment, on one thread; then the
+agent played whole games at ε 0.001. Each section is written by the command it names.
 """
 
 
@@ -65,7 +65,8 @@ def main() -> None:
         [
             f"## {options.env}",
             "",
-            f"| seed | steps | training score, last iteration | mean of {GAMES} games | 95 % interval | seconds | steps/s |",
+            f"| seed | steps | training score, last iteration | mean of {GAMES} games | 95 % interval | seconds "
+            "| steps/s |",
             "|---:|---:|---:|---:|---|---:|---:|",
             *rows,
             "",

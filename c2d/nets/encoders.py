@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -87,7 +88,7 @@ class Dense(nn.Module):
     def __init__(self, obs_shape: tuple[int, ...], widths: tuple[int, ...]) -> None:
         super().__init__()
         sizes = (obs_shape[0], *widths)
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False))
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
         self.features = sizes[-1]
 
     def forward(self, obs: Tensor) -> Tensor:  # [B, D] -> [B, D']

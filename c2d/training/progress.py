@@ -78,7 +78,8 @@ class ProgressDisplay:
         extra = f" | α {record['alpha']:.2f}" if "alpha" in record else ""
         self.console.print(
             f"iteration {record['iteration'] + 1}/{self._session.config.iterations} | {record['steps']:,} steps | "
-            f"{record['frames']:,} frames | {score} over {record['episodes']} games | loss {_number(record['mean_loss'])} | "
+            f"{record['frames']:,} frames | {score} over {_count(record['episodes'], 'game')} | "
+            f"loss {_number(record['mean_loss'])} | "
             f"atoms {_number(record['atom_min'])} … {_number(record['atom_max'])}{extra} | ε {record['epsilon']:.3f} | "
             f"{record[MEASURED]['steps_per_second']:.0f} steps/s",
             markup=False,
@@ -91,7 +92,8 @@ class ProgressDisplay:
         took = timedelta(seconds=round(time.perf_counter() - self._started))
         words = {"finished": "finished", "interrupted": "stopped on request", "failed": "stopped by an error"}
         self.console.print(
-            f"{words[summary['state']]} after {summary['steps']:,} steps ({_count(summary['iterations'], 'whole iteration')}) in {took}; "
+            f"{words[summary['state']]} after {summary['steps']:,} steps "
+            f"({_count(summary['iterations'], 'whole iteration')}) in {took}; "
             f"weights and records are in {self._run_dir.path}",
             markup=False,
         )
