@@ -68,14 +68,14 @@ def _vector(recipe: Recipe, env: EnvSpec) -> Recipe:
     # Chosen on CartPole. The decay settles a policy that otherwise keeps falling from and returning to its best.
     return replace(
         recipe,
-        encoder=Mlp(),
-        head=_shrink(recipe.head, 128),
+        encoder=Mlp((256,)),
+        head=_shrink(recipe.head, 256),
         schedule=replace(
             recipe.schedule,
             steps_per_iteration=5_000,
             batch_size=128,
             update_period=4,
-            target_period=100,
+            target_period=40,
             random_history=1_000,
             replay_capacity=100_000,
             epsilon_decay_steps=5_000,
