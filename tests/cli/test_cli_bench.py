@@ -14,6 +14,7 @@ from c2d.bench import calibration, loop
 from c2d.bench.measure import default_threads
 from c2d.cli import bench
 from c2d.cli.main import main
+from c2d.config import default_config
 from c2d.envs.protocols import AtariRules
 from c2d.errors import UserError
 from c2d.training.session import Session
@@ -82,7 +83,9 @@ def test_the_loop_is_that_of_training_at_its_least_exploration():
     session = Session(config)
     assert session.epsilon == config.agent.schedule.epsilon_min
     assert config.agent.schedule.replay_capacity == 100_000
-    assert config.agent.schedule.update_period == 1
+    trained = default_config("gym/CartPole-v1").agent.schedule
+    assert config.agent.schedule.update_period == trained.update_period
+    assert config.agent.schedule.batch_size == trained.batch_size
 
 
 def test_clocks_count_every_call_and_leave_no_trace(monkeypatch):
