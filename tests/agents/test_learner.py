@@ -130,12 +130,12 @@ def test_learning_rate_falls_linearly_with_updates():
     learner = make(Optim(learning_rate=1e-2, learning_rate_final=2e-3, decay_updates=4))
     rates = []
     for _ in range(7):
+        rates.append(learner.optimizer.learning_rate)
         learner.update(batch())
-        rates.append(learner.optimizer.param_groups[0]["lr"])
     assert rates == pytest.approx([1e-2, 8e-3, 6e-3, 4e-3, 2e-3, 2e-3, 2e-3])
     learner = make(Optim(learning_rate=1e-2))
     learner.update(batch())
-    assert learner.optimizer.param_groups[0]["lr"] == 1e-2
+    assert learner.optimizer.learning_rate == 1e-2
 
 
 def test_the_two_forms_differ():
@@ -246,7 +246,7 @@ def test_no_gradient_reaches_the_target_network():
     learner = make()
     learner.update(batch())
     assert all(not p.requires_grad and p.grad is None for p in learner.target.parameters())
-    assert {id(p) for group in learner.optimizer.param_groups for p in group["params"]} == {
+    assert {id(p) for p in learner.optimizer.parameters} == {
         id(p) for p in learner.online.parameters()
     }
 
