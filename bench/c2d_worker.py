@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from c2d.bench.loop import loop_config, peak_memory_mb, window
+from c2d.training.memory import keep_memory
 from c2d.training.passport import versions
 from c2d.training.session import Session
 
@@ -20,6 +21,7 @@ def say(**facts: Any) -> None:
 
 
 def main() -> None:
+    keep_memory()
     session = Session(loop_config("breakout", "c2d"))
     session.fill_history()
     window(session, 0.0, least_updates=WARM_UP)

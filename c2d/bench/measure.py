@@ -15,6 +15,7 @@ from c2d.config import Config
 from c2d.envs.names import resolve
 from c2d.envs.protocols import AtariRules
 from c2d.training.passport import machine, versions
+from c2d.training.memory import keep_memory
 from c2d.training.session import Session
 
 WINDOWS = 3
@@ -50,6 +51,7 @@ def estimated_seconds(counts: int, seconds: float) -> float:
 
 def measure(config: Config, threads: tuple[int, ...], seconds: float) -> dict[str, Any]:
     """Calibration before and after, and one entry per number of threads between."""
+    keep_memory()
     bare = BareEmulator(resolve(config.env).key, config.rules) if isinstance(config.rules, AtariRules) else None
     calibrated = tuple(sorted({1, min(2, os.cpu_count() or 1), *threads}))
     brief, before = min(seconds, _LONGEST_CALIBRATION), torch.get_num_threads()

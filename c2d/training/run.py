@@ -17,6 +17,7 @@ from c2d.agents.agent import Agent
 from c2d.config import Config, to_json, validate
 from c2d.errors import UserError
 from c2d.training.files import write_json
+from c2d.training.memory import keep_memory
 from c2d.training.passport import machine, passport, versions
 from c2d.training.record import MEASURED, RecordFile
 from c2d.training.rundir import RunDir
@@ -161,7 +162,8 @@ def _stop_requests() -> Iterator[threading.Event]:
 
 
 def _prepare_torch(config: Config) -> int:
-    """Threads and device; returns the number of threads in use."""
+    """Memory, threads and device; returns the number of threads in use."""
+    keep_memory()
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     try:
