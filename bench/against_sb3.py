@@ -21,7 +21,7 @@ from typing import Any
 
 from c2d.bench.calibration import QUIET, BareEmulator, calibrate, load_average
 from c2d.envs.protocols import PROTOCOLS
-from c2d.training.files import write_atomically, write_json
+from c2d.files import write_atomically, write_json
 from c2d.training.passport import machine
 
 HERE = Path(__file__).parent

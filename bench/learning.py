@@ -19,7 +19,7 @@ from pathlib import Path
 import c2d
 from c2d.evaluation.play import evaluate
 from c2d.evaluation.statistics import summarize
-from c2d.training.files import write_atomically
+from c2d.files import write_atomically
 from c2d.training.passport import machine, versions
 
 GAMES = 20

@@ -23,6 +23,18 @@ from c2d.errors import UserError, did_you_mean
 
 
 @dataclass(frozen=True)
+class Checkpointing:
+    """When everything is saved, so that the run can be resumed exactly. Saving changes no result."""
+
+    every_steps: int = 50_000
+    """Agent steps between checkpoints; 0: not by steps."""
+    every_minutes: float = 10.0
+    """Minutes between checkpoints; 0: not by time. One is also taken at the end, on Ctrl-C and on SIGTERM."""
+    keep: int = 2
+    """Checkpoints kept; 0: none are taken, and the run cannot be resumed."""
+
+
+@dataclass(frozen=True)
 class Config:
     """One run: an environment and its rules, a recipe, a seed, and where results go."""
 
@@ -38,7 +50,7 @@ class Config:
     seed: int = 1
     """Seed of every random generator of the run."""
     run_dir: str | None = None
-    """Directory for the results, which must not exist yet. Default: runs/ENVIRONMENT-RECIPE-sSEED."""
+    """Directory for the results; a run that is there already is resumed. Default: runs/ENVIRONMENT-RECIPE-sSEED."""
     device: str = "cpu"
     """Where networks live: cpu, cuda, cuda:1, ..."""
     threads: int | None = None
@@ -47,6 +59,7 @@ class Config:
     """Keep replay frames LZ4-compressed in memory. False is a little faster and takes 7 GB for 1M Atari frames."""
     tensorboard: bool = True
     """Write TensorBoard scalars into the run directory."""
+    checkpoint: Checkpointing = field(default_factory=Checkpointing)
     rules: Rules = field(default_factory=AtariRules)
     agent: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
 
@@ -148,6 +161,9 @@ def validate(config: Config) -> None:
         "optim.learning-rate-final": optim.learning_rate_final or 0.0,
         "optim.decay-updates": optim.decay_updates,
         "schedule.epsilon-decay-steps": schedule.epsilon_decay_steps,
+        "checkpoint.every-steps": config.checkpoint.every_steps,
+        "checkpoint.every-minutes": config.checkpoint.every_minutes,
+        "checkpoint.keep": config.checkpoint.keep,
     }
     for name, value in zero_or_more.items():
         _check(0 <= value < math.inf, name, value, "0 or greater")
@@ -169,7 +185,7 @@ def _check(ok: bool, name: str, value: object, accepted: str) -> None:
 _CLASSES: dict[str, Any] = {
     cls.__name__: cls
     for cls in (
-        Config, Recipe, AtariRules, MinAtarRules, GymRules, specs.Nature, specs.MinAtar, specs.Mlp, specs.Conjugated,
+        Config, Checkpointing, Recipe, AtariRules, MinAtarRules, GymRules, specs.Nature, specs.MinAtar, specs.Mlp, specs.Conjugated,
         specs.PhiSpec, specs.Cramer, specs.Greedy, specs.Uniform, specs.Schedule, specs.Optim,
     )
 }  # fmt: skip

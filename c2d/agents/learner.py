@@ -46,6 +46,15 @@ class Learner:
         """Copy the online network to the target network."""
         synchronize(self.target, self.online)
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Networks with their normalization statistics, and the optimizer: its state, to copy from or into."""
+        parts = {
+            "online": self.online.state_dict(),
+            "target": self.target.state_dict(),
+            "optimizer": self.optimizer.tensors(),
+        }
+        return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
+
     def update(self, batch: Batch) -> Update:
         """One step of Algorithm 2 (and of every other recipe): predict, back up, compare, descend."""
         with torch.no_grad():

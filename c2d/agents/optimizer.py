@@ -31,6 +31,11 @@ class Adam:
             return optim.learning_rate
         return linear(self.updates, optim.learning_rate, optim.learning_rate_final, optim.decay_updates)
 
+    def tensors(self) -> dict[str, Tensor]:
+        """All it has learned about gradients, by name; with `updates`, its whole state."""
+        moments = {"mean": self.mean, "square": self.square}
+        return {f"{name}.{k}": tensor for name, kept in moments.items() for k, tensor in enumerate(kept)}
+
     def clear(self) -> None:
         """Forget the gradients of the last step."""
         for parameter in self.parameters:
@@ -47,7 +52,7 @@ class Adam:
         self._updates.fill_(self.updates)
         eps = optim.eps
         if optim.eps_form == "keras":  # deviates: D03
-            eps /= math.sqrt(1.0 - optim.beta2 **self.updates)
+            eps /= math.sqrt(1.0 - optim.beta2**self.updates)
         torch._fused_adam_(
             [self.parameters[k] for k in used],
             gradients,  # type: ignore[arg-type]

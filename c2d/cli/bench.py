@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> None:
     file = _writable(chosen.json)
     from c2d.bench.calibration import QUIET
     from c2d.bench.measure import default_threads, describe, estimated_seconds, measure
-    from c2d.training.files import write_json
+    from c2d.files import write_json
 
     threads = default_threads() if chosen.threads is None else _thread_counts(chosen.threads)
     config, facts = describe(chosen.env, chosen.recipe, threads)

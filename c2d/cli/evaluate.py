@@ -48,11 +48,12 @@ class Evaluate:
 def main(arguments: Sequence[str]) -> None:
     chosen = options(Evaluate, list(arguments), "c2d evaluate", DESCRIPTION)
     _check(chosen)
+    from c2d.devices import prepare_torch
     from c2d.evaluation.play import evaluate
     from c2d.evaluation.statistics import summarize
     from c2d.evaluation.subject import open_run
 
-    _prepare(chosen)
+    prepare_torch(chosen.device, chosen.threads)
     subject = open_run(chosen.run, chosen.env, chosen.device)
     epsilon = subject.config.agent.schedule.epsilon_eval if chosen.epsilon is None else chosen.epsilon
     print(headline(subject, chosen, epsilon))
@@ -111,7 +112,7 @@ def save(
     """A new file in the run directory; earlier ones are left alone."""
     import torch
 
-    from c2d.training.files import write_json
+    from c2d.files import write_json
     from c2d.training.passport import machine, versions
 
     record: dict[str, Any] = {
@@ -182,14 +183,3 @@ def _check(chosen: Evaluate) -> None:
         raise UserError(f"--seed is {chosen.seed}; accepted: 0 or greater")
     if chosen.epsilon is not None and not 0.0 <= chosen.epsilon <= 1.0:
         raise UserError(f"--epsilon is {chosen.epsilon}; accepted: from 0 to 1")
-
-
-def _prepare(chosen: Evaluate) -> None:
-    import torch
-
-    if chosen.threads is not None:
-        torch.set_num_threads(chosen.threads)
-    try:
-        torch.empty(0, device=chosen.device)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"--device {chosen.device} cannot be used here: {str(error).splitlines()[0]}") from None

@@ -10,10 +10,10 @@ import tyro
 
 from c2d.cli.settings import options
 from c2d.errors import UserError
+from c2d.files import write_atomically
 from c2d.reporting.document import update
 from c2d.reporting.fingerprint import section
 from c2d.reporting.runs import RunRecords, read_run
-from c2d.training.files import write_atomically
 
 DESCRIPTION = "Put a run's first iterations beside those of the three published C2D seeds of its game."
 INTRO = """# Fingerprint: the first iterations beside the published ones

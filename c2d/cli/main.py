@@ -14,8 +14,10 @@ from c2d.errors import UserError, did_you_mean
 COMMANDS: dict[str, tuple[str, str]] = {
     "quickstart": ("c2d.cli.quickstart", "train on a small game for some minutes and see that it learned"),
     "train": ("c2d.cli.train", "train an agent on a game"),
+    "resume": ("c2d.cli.resume", "go on with a run from its last checkpoint"),
     "evaluate": ("c2d.cli.evaluate", "play whole games with a trained agent and report the score"),
     "bench": ("c2d.cli.bench", "measure speed and memory on this machine"),
+    "verify-resume": ("c2d.cli.verify_resume", "prove on this machine that a killed and resumed run loses nothing"),
     "fingerprint": ("c2d.cli.fingerprint", "put a run's first iterations beside the published ones"),
 }
 EXAMPLES = """examples:

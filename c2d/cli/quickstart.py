@@ -103,18 +103,9 @@ def quickstart_config(seed: int) -> Config:
         iterations=ITERATIONS,
         seed=seed,
         threads=1,
-        run_dir=str(free_directory(Path("runs") / f"quickstart-s{seed}")),
+        run_dir=str(_free(Path("runs") / f"quickstart-s{seed}")),
         tensorboard=importlib.util.find_spec("tensorboard") is not None,
     )
-
-
-def free_directory(path: Path) -> Path:
-    """The path itself if it is free, else with the first free number: runs/quickstart-s1-2."""
-    number, candidate = 1, path
-    while candidate.exists():
-        number += 1
-        candidate = path.with_name(f"{path.name}-{number}")
-    return candidate
 
 
 def next_steps(outcome: Outcome) -> list[str]:
@@ -132,8 +123,8 @@ def next_steps(outcome: Outcome) -> list[str]:
 
 
 def _write(out: Path, outcomes: list[Outcome], command: list[str]) -> None:
+    from c2d.files import write_atomically
     from c2d.reporting.quickstart import page
-    from c2d.training.files import write_atomically
     from c2d.training.passport import machine, versions
 
     text = page(outcomes, ENV, RANDOM_GAMES, GAMES, EPSILON, shlex.join(command), versions(), machine(threads=1))
@@ -143,3 +134,9 @@ def _write(out: Path, outcomes: list[Outcome], command: list[str]) -> None:
     except OSError as error:
         raise UserError(f"--out {out} cannot be written: {error.strerror}") from None
     print(f"written to {out}")
+
+
+def _free(path: Path) -> Path:
+    from c2d.training.rundir import free_name
+
+    return free_name(path) if path.exists() else path

@@ -15,12 +15,12 @@ from c2d.errors import UserError
 Options = TypeVar("Options")
 
 
-def parse(config: Config, arguments: list[str]) -> Config:
+def parse(config: Config, arguments: list[str], prog: str = "c2d train ENV") -> Config:
     """Apply `--setting value` pairs. `--help` explains each setting with the defaults of this config."""
     return options(
         Config,
         [config.env, *arguments],
-        prog="c2d train ENV",
+        prog=prog,
         description="Train an agent. Times are in agent steps unless said otherwise; defaults depend on ENV.",
         default=config,
     )

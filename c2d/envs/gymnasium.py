@@ -14,7 +14,7 @@ import numpy as np
 from c2d.envs.gymnasium_import import build
 from c2d.envs.gymnasium_spaces import action_range, observation_converter
 from c2d.envs.protocols import GymRules
-from c2d.envs.spec import EnvSpec
+from c2d.envs.spec import Astray, EnvSpec, Moves
 from c2d.errors import UserError
 from c2d.types import GameEnd, Opening, Step
 
@@ -43,21 +43,25 @@ class GymnasiumGame:
             frames_per_step=1,
             action_names=tuple(str(self._first_action + action) for action in range(actions)),
         )
+        self._moves = Moves()
         self._episode = 0
         self._steps = 0
         self._score = 0.0
 
     def start(self) -> Opening:
         stream = np.random.SeedSequence([self._seed, self._episode])
+        self._moves.begin(self._episode)
         self._episode += 1
         self._steps = 0
         self._score = 0.0
         result = self._env.reset(seed=int(stream.generate_state(1)[0] >> 1))
         if not isinstance(result, tuple) or len(result) != 2:
             raise BadEnvironment(f"{self._name}: reset must return (observation, info).")
-        return Opening(self._frame(result[0]), 1)
+        self._newest = self._frame(result[0])
+        return Opening(self._newest, 1)
 
     def step(self, action: int) -> Step:
+        self._moves.actions.append(int(action))
         result = self._env.step(self._first_action + int(action))
         self._steps += 1
         if not isinstance(result, tuple) or len(result) != 5:
@@ -68,7 +72,7 @@ class GymnasiumGame:
         if not math.isfinite(reward):
             raise BadEnvironment(f"{self._where()} gave the reward {reward}; rewards must be finite numbers.")
         self._score += reward
-        frame = self._frame(observation)
+        frame = self._newest = self._frame(observation)
         truncated = bool(truncated) or self._steps == self.rules.cap_steps
         if not terminated and not truncated:
             return Step(frame, reward, False, False, None, None)
@@ -91,6 +95,16 @@ class GymnasiumGame:
 
     def _where(self) -> str:
         return f"{self._name}, episode {self._episode}, step {self._steps},"
+
+    def save(self) -> dict[str, Any]:
+        return self._moves.save(self._newest)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._episode = state["game"]
+        try:
+            self._moves.play_again(self, state)
+        except BadEnvironment as error:
+            raise Astray(str(error)) from None
 
     def passport(self) -> dict[str, Any]:
         import gymnasium

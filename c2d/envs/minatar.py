@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from c2d.envs.protocols import MinAtarRules
-from c2d.envs.spec import EnvSpec
+from c2d.envs.spec import EnvSpec, Moves
 from c2d.errors import UserError
 from c2d.types import GameEnd, Opening, Step
 
@@ -44,6 +44,7 @@ class MinAtarGame:
             frames_per_step=1,
             action_names=tuple(ACTION_NAMES[self._game.action_map[action]] for action in self._actions),
         )
+        self._moves = Moves()
         self._next_game = 0
         self._reset_game()
         self._next_game = 0  # the first `start` plays game 0
@@ -53,6 +54,7 @@ class MinAtarGame:
         return Opening(self._frame(), 1)
 
     def step(self, action: int) -> Step:
+        self._moves.actions.append(action)
         if self._rng.random_sample() >= self.rules.sticky:
             self._last = self._actions[action]
         raw, terminal = self._game.act(self._last)
@@ -72,6 +74,7 @@ class MinAtarGame:
         bits = np.random.MT19937(np.random.SeedSequence([self._seed, self._next_game]))
         self._rng = self._game.random = np.random.RandomState(bits)
         self._game.reset()
+        self._moves.begin(self._next_game)
         self._next_game += 1
         self._last = NOOP
         self._steps = 0
@@ -80,6 +83,13 @@ class MinAtarGame:
     def _frame(self) -> np.ndarray:
         picture = self._game.state()  # [10, 10, C] bool, made anew at each call
         return np.ascontiguousarray(picture.transpose(2, 0, 1)).view(np.uint8)
+
+    def save(self) -> dict[str, Any]:
+        return self._moves.save(self._frame())
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._next_game = state["game"]
+        self._moves.play_again(self, state)
 
     def passport(self) -> dict[str, Any]:
         return {

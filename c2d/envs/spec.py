@@ -1,7 +1,8 @@
-"""What the rest of the system knows of an environment: its shape, and five methods."""
+"""What the rest of the system knows of an environment: its shape, and seven methods."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -52,7 +53,52 @@ class Environment(Protocol):
         """The picture a person would see now. [H, W, 3] u8"""
         ...
 
+    def save(self) -> dict[str, Any]:
+        """All that the rest of the game depends on: plain values, lists, dictionaries and bytes."""
+        ...
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue where `save` was called, in any process. Raises `Astray` if it cannot get there."""
+        ...
+
     def close(self) -> None: ...
+
+
+class Astray(Exception):
+    """A game that was played again from its seed and its actions did not lead where it had led before."""
+
+
+class Moves:
+    """The way back into a game that cannot be saved: its number, from which its seed follows, and its actions."""
+
+    def __init__(self) -> None:
+        self.game = 0
+        self.begin(0)
+
+    def begin(self, game: int) -> None:
+        self.game = game
+        self.actions: list[int] = []
+
+    def save(self, frame: np.ndarray) -> dict[str, Any]:
+        return {"game": self.game, "actions": list(self.actions), "frame": _digest(frame)}
+
+    def play_again(self, env: Environment, state: dict[str, Any]) -> None:
+        """Take the actions again in a game that `env.start` begins; its last frame must be the one saved."""
+        frame = env.start().frame
+        for number, action in enumerate(state["actions"]):
+            step = env.step(action)
+            frame = step.frame
+            if step.opening is not None:
+                raise Astray(f"{env.spec.name}: game {state['game']} ended at step {number + 1} when played again")
+        if _digest(frame) != state["frame"]:
+            raise Astray(
+                f"{env.spec.name}: game {state['game']}, played again from its seed and its "
+                f"{len(state['actions'])} actions, shows another observation"
+            )
+
+
+def _digest(frame: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(frame).tobytes()).hexdigest()
 
 
 class FrameStack:

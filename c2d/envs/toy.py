@@ -173,6 +173,18 @@ class ToyGame:
         game = GameEnd(self._score, self._steps)
         return Step(frame, chosen.reward, terminal, not terminal, self.start(), game)
 
+    def save(self) -> dict[str, Any]:
+        return {
+            "state": self._state,
+            "steps": self._steps,
+            "score": self._score,
+            "rng": self._rng.bit_generator.state,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._state, self._steps, self._score = state["state"], state["steps"], state["score"]
+        self._rng.bit_generator.state = state["rng"]
+
     def passport(self) -> dict[str, Any]:
         return {"env": self.spec.name, **asdict(self.rules), "score": "raw, whole episodes"}
 

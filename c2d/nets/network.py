@@ -42,6 +42,11 @@ class ValueNetwork(nn.Module):
         law: ReturnDist = self.head(self.encoder(obs), purpose, rng)
         return law
 
+    def diagnostics(self) -> dict[str, float]:
+        """What the head finds worth recording."""
+        found: dict[str, float] = self.head.diagnostics()  # type: ignore[operator]  # nn.Module hides the type
+        return found
+
 
 def with_mode(norms: list[BatchNormReLU], purpose: Purpose) -> None:
     """act = running statistics; predict and target = batch statistics, as in the authors' code."""

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
-from c2d.replay.frames import CompressedFrames, Frames, RawFrames
+from c2d.replay.frames import WORTH_COMPRESSING, CompressedFrames, Frames, RawFrames
 from c2d.replay.nstep import fold
 from c2d.replay.samplers import Sampler, UniformSampler
 from c2d.types import Batch, Opening, Step
@@ -40,7 +40,8 @@ from c2d.types import Batch, Opening, Step
 #   terminal   it is stored as if the episode had ended by itself
 Truncation = Literal["drop", "bootstrap", "terminal"]
 
-_WORTH_COMPRESSING = 128  # bytes; below, the header of a compressed frame outweighs the gain
+
+_FIELDS = ("opening", "action", "reward", "terminal")  # arrays with one element per slot
 
 
 class Replay:
@@ -79,7 +80,7 @@ class Replay:
         self.oldest = 0  # first slot number whose stack has lost nothing
         self.ready = 0  # first slot number whose n-step window is incomplete
         frame_bytes = int(np.prod(spec.frame_shape)) * np.dtype(spec.frame_dtype).itemsize
-        worth_it = compress and frame_bytes >= _WORTH_COMPRESSING
+        worth_it = compress and frame_bytes >= WORTH_COMPRESSING
         self.frames: Frames = CompressedFrames(spec, capacity) if worth_it else RawFrames(spec, capacity)
         self.sampler: Sampler = UniformSampler(capacity) if sampler is None else sampler
         self._sampleable = 0
@@ -162,6 +163,48 @@ class Replay:
             weight=torch.from_numpy(weight).to(device),
             index=torch.from_numpy(slots.astype(np.int64)).to(device),
         )
+
+    # ------------------------------------------------------------ for checkpoints
+
+    def pack(self, first: int, last: int) -> dict[str, NDArray[Any]]:
+        """What slots numbered first … last - 1 hold. All but the newest slot never change again."""
+        slots = np.arange(first, last) % self.capacity
+        lengths, frames = self.frames.pack(slots)
+        return {
+            **{name: getattr(self, name)[slots] for name in _FIELDS},
+            "lengths": lengths,
+            "frames": np.frombuffer(frames, np.uint8),
+        }
+
+    def unpack(self, first: int, last: int, stored: dict[str, NDArray[Any]]) -> None:
+        """The inverse of `pack`; ValueError for what does not fit. In order of time, then `recount`."""
+        if set(stored) != {*_FIELDS, "lengths", "frames"}:
+            raise ValueError(f"stored fields are {sorted(stored)}")
+        slots = np.arange(first, last) % self.capacity
+        for name in _FIELDS:
+            mine = getattr(self, name)
+            if stored[name].shape != slots.shape or stored[name].dtype != mine.dtype:
+                raise ValueError(f"stored {name} is {stored[name].dtype} {stored[name].shape}")
+            mine[slots] = stored[name]
+        if stored["lengths"].dtype != np.uint32 or stored["frames"].dtype != np.uint8:
+            raise ValueError("stored frames are of a wrong type")
+        self.frames.unpack(slots, stored["lengths"], stored["frames"].data)
+
+    def recount(self, first: int, head: int, sampler_state: dict[str, NDArray[Any]]) -> None:
+        """After `unpack` of slots numbered first … head - 1: which may be drawn follows from what they hold."""
+        self.head, stack = head, self.spec.stack
+        lost = max(first, head - self.capacity) - 1  # the newest slot that is gone
+        self.oldest = lost + 1
+        while self.oldest < min(lost + stack, head) and not self.opening[self.oldest % self.capacity]:
+            self.oldest += 1
+        self.ready = max(head - self.n_step, 0)  # or the opening of the running episode, if that is later
+        for number in range(head - 1, max(self.ready, lost), -1):
+            if self.opening[number % self.capacity]:
+                self.ready = number
+                break
+        slots = self.sampleable()
+        self._sampleable = len(slots)
+        self.sampler.restore(slots, sampler_state)
 
     def _observations(self, states: NDArray[np.int64]) -> NDArray[Any]:
         """Stacks of the states of given slots. [*] -> [*, S·C, H, W], newest frame last"""

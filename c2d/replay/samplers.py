@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,14 @@ class Sampler(Protocol):
 
     def feedback(self, index: NDArray[np.int64], priority: NDArray[np.float32]) -> None:
         """What an update learned about the slots it used. Slots discarded meanwhile are ignored."""
+        ...
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What it knows beyond which slots may be drawn."""
+        ...
+
+    def restore(self, slots: NDArray[np.int64], state: dict[str, NDArray[Any]]) -> None:
+        """Become a sampler to which `slots` were added, oldest first, and which knew `state`."""
         ...
 
 
@@ -58,3 +66,10 @@ class UniformSampler:
 
     def feedback(self, index: NDArray[np.int64], priority: NDArray[np.float32]) -> None:
         """Uniform sampling learns nothing."""
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        return {}
+
+    def restore(self, slots: NDArray[np.int64], state: dict[str, NDArray[Any]]) -> None:
+        self._queue[: len(slots)] = slots
+        self._first, self._count = 0, len(slots)

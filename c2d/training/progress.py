@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 
 from c2d.training.record import MEASURED
+from c2d.training.run import Observer
 from c2d.training.rundir import RunDir
 from c2d.training.session import Session
 from c2d.types import GameEnd
@@ -32,7 +33,7 @@ def headline(header: dict[str, Any]) -> str:
     )
 
 
-class ProgressDisplay:
+class ProgressDisplay(Observer):
     """An observer that prints. Looks at the clock once per step and at nothing else."""
 
     def __init__(self, console: Console | None = None) -> None:
@@ -44,11 +45,12 @@ class ProgressDisplay:
         self._last_score: float | None = None
         self._recent: list[float] = []
         self._started = self._shown = time.perf_counter()
-        self._shown_step, self._speed = 0, 0.0
+        self._shown_step, self._speed = -1, 0.0
         self.console.print(headline(header), markup=False)
         self.console.print(f"results in {run_dir.path}", markup=False)
-        history = session.schedule.random_history
-        self.console.print(f"filling the replay with {history:,} random steps ...", markup=False)
+        if session.filling:
+            left = session.schedule.random_history - session.history
+            self.console.print(f"filling the replay with {left:,} random steps ...", markup=False)
         if self.console.is_terminal:
             self._bar = Progress(
                 TextColumn("{task.description}"), BarColumn(bar_width=None), TaskProgressColumn(), expand=True
@@ -57,13 +59,16 @@ class ProgressDisplay:
             self._live = Live(console=self.console, auto_refresh=False, transient=True)
             self._live.start()
 
+    def notice(self, text: str, warning: bool = False) -> None:
+        self.console.print(f"warning: {text}" if warning else text, markup=False, style="yellow" if warning else None)
+
     def stepped(self, session: Session, game: GameEnd | None) -> None:
         if game is not None:
             self._recent = [*self._recent[-99:], game.score]
         now = time.perf_counter()
-        if now - self._shown < (_REFRESH if self._live else _LINE) and self._shown_step:
+        if now - self._shown < (_REFRESH if self._live else _LINE) and self._shown_step >= 0:
             return
-        if self._shown_step:
+        if self._shown_step >= 0:
             speed = (session.step - self._shown_step) / (now - self._shown)
             smoothing = 0.8 if self._live and self._speed else 0.0
             self._speed = smoothing * self._speed + (1 - smoothing) * speed
@@ -119,7 +124,7 @@ class ProgressDisplay:
         }
         if tally.updates:
             numbers["atoms"] = f"{_number(tally.atom_min)} … {_number(tally.atom_max)}"
-        for name, value in session.learner.online.head.diagnostics().items():  # type: ignore[operator]
+        for name, value in session.learner.online.diagnostics().items():
             numbers["α" if name == "alpha" else name] = f"{value:.3f}"
         return numbers
 

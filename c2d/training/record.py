@@ -1,15 +1,18 @@
 """The records of a run: one JSON line first for what ran, then one per iteration.
 
 What depends on clock or machine stands under the one key `measured`; without it, two runs of one config on one
-machine give the same bytes (`canonical`).
+machine give the same bytes (`canonical`), however often they were stopped and resumed.
 """
 
 from __future__ import annotations
 
 import json
+import os
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
+
+from c2d.files import write_atomically
 
 MEASURED = "measured"
 
@@ -26,23 +29,56 @@ def canonical_records(path: Path) -> bytes:
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines() if line]
+    """Whole lines only: the last may be in the making."""
+    whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
+    return [json.loads(line) for line in whole.split("\n") if line]
 
 
-class RecordFile:
-    """Lines appended and flushed, so that another process can follow."""
+def line_of(record: dict[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False) + "\n"
 
-    def __init__(self, path: Path) -> None:
-        self._file = open(path, "a", encoding="utf-8")
 
-    def append(self, record: dict[str, Any]) -> None:
-        self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
-        self._file.flush()
+class LineFile:
+    """Lines appended whole and at once, so that another process can follow.
 
-    def __enter__(self) -> RecordFile:
-        return self
+    Lines the disk refuses are kept and tried again with the next; `trouble` is the last refusal, until one succeeds.
+    """
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
+    def __init__(self, path: Path, content: str) -> None:
+        """Begin with `content`, in place of what the file held."""
+        self.path = path
+        self.trouble: OSError | None = None
+        self._pending = ""
+        write_atomically(path, content.encode())
+        self._file = os.open(path, os.O_WRONLY)
+        self._size = len(content.encode())
+
+    def append(self, line: str) -> None:
+        self._pending += line
+        with suppress(OSError):
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is pending; OSError if that fails, and then the file is as before."""
+        data = self._pending.encode()
+        try:
+            done = 0
+            while done < len(data):
+                done += os.pwrite(self._file, data[done:], self._size + done)
+        except OSError as error:
+            self.trouble = error
+            with suppress(OSError):
+                os.ftruncate(self._file, self._size)
+            raise
+        self._size += len(data)
+        self._pending, self.trouble = "", None
+
+    def content(self) -> bytes:
+        """Everything appended so far; OSError if it is not all on the way to the disk."""
+        self.flush()
+        return self.path.read_bytes()[: self._size]
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self.flush()
+        os.close(self._file)

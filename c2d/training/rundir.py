@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from c2d.agents.agent import Agent
 from c2d.config import Config, read_config, to_json
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
-from c2d.training.files import write_atomically, write_json
+from c2d.files import write_atomically, write_json
 
 _NOT_A_RUN = "is no run directory: it has no {name} (give the directory that `c2d train` made)"
 
@@ -28,22 +29,41 @@ class RunDir:
         self.weights = self.path / "weights.safetensors"
         self.summary = self.path / "summary.json"
         self.tensorboard = self.path / "tensorboard"
+        self.checkpoints = self.path / "checkpoints"
+        self.events = self.path / "events.jsonl"
+        self.lock = self.path / "lock"
 
     @classmethod
-    def create(cls, path: Path) -> RunDir:
-        """A new directory; one that exists is never touched."""
-        if path.exists():
+    def open(cls, path: Path) -> RunDir:
+        """A new directory, or one that holds a run; anything else is never touched."""
+        run_dir = cls(path)
+        if path.exists() and not run_dir.holds_run() and (not path.is_dir() or set(path.iterdir()) - {run_dir.lock}):
             raise UserError(
-                f"run directory {path} exists already and is not overwritten; "
-                f"train into a new one with --run-dir {_free_name(path)}"
+                f"{path} exists already, holds no run, and is not overwritten; "
+                f"train into a new directory with --run-dir {free_name(path)}"
             )
         try:
-            path.mkdir(parents=True)
+            path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(
                 f"run directory {path} cannot be made: {error.strerror}; choose another with --run-dir"
             ) from None
-        return cls(path)
+        return run_dir
+
+    def holds_run(self) -> bool:
+        return self.config.is_file() or self.checkpoints.is_dir()
+
+    def abandon(self) -> None:
+        """Undo `open` of a directory in which no run came to be."""
+        if not self.holds_run():
+            self.lock.unlink(missing_ok=True)
+            with suppress(OSError):
+                self.path.rmdir()
+
+    def log_event(self, event: dict[str, Any]) -> None:
+        """What happened to the run that is no result of it."""
+        with suppress(OSError), open(self.events, "a", encoding="utf-8") as file:
+            file.write(json.dumps(event, ensure_ascii=False) + "\n")
 
     def describe(self, config: Config, spec: EnvSpec, passport: dict[str, Any]) -> None:
         """Write what the run is, before it begins."""
@@ -80,7 +100,8 @@ class RunDir:
             raise UserError(f"{self.env} cannot be read: {error}") from None
 
 
-def _free_name(path: Path) -> Path:
+def free_name(path: Path) -> Path:
+    """A name like `path` that nothing has: path-2, path-3, ..."""
     number = 2
     while (candidate := path.with_name(f"{path.name}-{number}")).exists():
         number += 1

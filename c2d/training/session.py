@@ -6,16 +6,18 @@ act (ε-greedy) → emulate → store → every 4th step one update → every 8,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from c2d.agents.actor import Actor
 from c2d.agents.build import build_learner, build_replay
 from c2d.agents.schedules import linear
 from c2d.config import Config
 from c2d.envs.make import make
-from c2d.envs.spec import FrameStack
+from c2d.envs.spec import Astray, FrameStack
 from c2d.errors import UserError
 from c2d.training.seeding import integer, numpy_generator, torch_generator
 from c2d.types import GameEnd, Update
@@ -78,6 +80,8 @@ class Session:
             self.learner.online, self.learner.phi, self.env.spec.actions, numpy_generator(seed, "actions")
         )
         self.sampling = numpy_generator(seed, "replay")
+        self.generators = {"actions": self.actor.rng, "replay": self.sampling}
+        self.history = 0  # random steps made before training
         self.step = 0  # training steps made
         self.iteration = 0  # iterations completed
         self.tally = Tally()
@@ -87,14 +91,23 @@ class Session:
         s = self.schedule
         return linear(self.step, s.epsilon_initial, s.epsilon_min, s.epsilon_decay_steps)
 
-    def fill_history(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Uniformly random steps that fill the replay, unless stopped; the game is begun anew after them."""
-        self._begin()
-        for _ in range(self.schedule.random_history):
-            if stopped():
-                return
-            self._interact(epsilon=1.0)
-        self._begin()
+    @property
+    def filling(self) -> bool:
+        """Whether the replay is still being filled by uniformly random steps."""
+        return self.history < self.schedule.random_history
+
+    def fill(self) -> None:
+        """One uniformly random step into the replay. After the last of them the game is begun anew."""
+        if not self.history:
+            self._begin()
+        self._interact(epsilon=1.0)
+        self.history += 1
+        if not self.filling:
+            self._begin()
+
+    def fill_history(self) -> None:
+        while self.filling:
+            self.fill()
 
     def advance(self) -> GameEnd | None:
         """One training step; returns the game that ended with it, if one did."""
@@ -125,12 +138,42 @@ class Session:
             "steps": self.step,
             "frames": self.step * self.env.spec.frames_per_step,
             **self.tally.record(),
-            **self.learner.online.head.diagnostics(),  # type: ignore[operator]
+            **self.learner.online.diagnostics(),
             "epsilon": self.epsilon,
         }
         self.iteration += 1
         self.tally = Tally()
         return record
+
+    def state(self) -> dict[str, Any]:
+        """All plain values that the rest of the run depends on; arrays are `tensors` and the replay."""
+        return {
+            "history": self.history,
+            "step": self.step,
+            "iteration": self.iteration,
+            "updates": self.learner.updates,
+            "tally": vars(self.tally).copy(),
+            "generators": {name: rng.bit_generator.state for name, rng in self.generators.items()},
+            "environment": self.env.save(),
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The learner's tensors and the observation, to copy from or into."""
+        return {**self.learner.tensors(), "observation": torch.from_numpy(self.stack.obs)}
+
+    def restore(self, state: dict[str, Any]) -> str | None:
+        """Continue from `state`, after tensors and replay were put back. Returns what could not be continued."""
+        self.history, self.step, self.iteration = state["history"], state["step"], state["iteration"]
+        self.learner.optimizer.updates = state["updates"]
+        self.tally = Tally(**state["tally"])
+        for name, rng in self.generators.items():
+            rng.bit_generator.state = state["generators"][name]
+        try:
+            self.env.restore(state["environment"])
+        except Astray as error:
+            self._begin()
+            return str(error)
+        return None
 
     def close(self) -> None:
         self.env.close()

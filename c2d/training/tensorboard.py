@@ -6,6 +6,7 @@ from typing import Any
 
 from c2d.errors import UserError
 from c2d.training.record import MEASURED
+from c2d.training.run import Observer
 from c2d.training.rundir import RunDir
 from c2d.training.session import Session
 from c2d.types import GameEnd
@@ -14,7 +15,7 @@ _SKIPPED = ("iteration", "steps", "frames")
 _PERIOD = 1_000  # training steps between points of the quick curves
 
 
-class TensorBoard:
+class TensorBoard(Observer):
     """An observer. The horizontal axis is agent steps."""
 
     def __init__(self) -> None:
@@ -27,7 +28,9 @@ class TensorBoard:
         self._make_writer = SummaryWriter
 
     def begin(self, session: Session, run_dir: RunDir, header: dict[str, Any]) -> None:
-        self._writer = self._make_writer(str(run_dir.tensorboard))
+        self._writer = self._make_writer(
+            str(run_dir.tensorboard), purge_step=session.step + 1 if session.step else None
+        )
 
     def stepped(self, session: Session, game: GameEnd | None) -> None:
         if game is not None:

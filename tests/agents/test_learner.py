@@ -246,9 +246,7 @@ def test_no_gradient_reaches_the_target_network():
     learner = make()
     learner.update(batch())
     assert all(not p.requires_grad and p.grad is None for p in learner.target.parameters())
-    assert {id(p) for p in learner.optimizer.parameters} == {
-        id(p) for p in learner.online.parameters()
-    }
+    assert {id(p) for p in learner.optimizer.parameters} == {id(p) for p in learner.online.parameters()}
 
 
 def test_untrained_alpha_stays():

@@ -8,7 +8,7 @@ import torch
 
 from c2d.config import default_config, from_json, read_config, to_json
 from c2d.errors import UserError
-from c2d.training.files import write_atomically
+from c2d.files import write_atomically
 from c2d.training.rundir import RunDir, load
 from c2d.training.seeding import integer, numpy_generator, torch_generator
 from tests.training.short_runs import short_config, short_run

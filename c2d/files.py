@@ -12,14 +12,24 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Write beside the file, flush to disk, rename over it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        write_flushed(temporary, data)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY)
+    flush_directory(path.parent)
+
+
+def write_flushed(path: Path, data: bytes) -> None:
+    """Write and wait until it is on the disk."""
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def flush_directory(path: Path) -> None:
+    """Names in a directory reach the disk apart from the files themselves."""
+    directory = os.open(path, os.O_RDONLY)
     try:
         os.fsync(directory)
     finally:

@@ -1,0 +1,93 @@
+"""c2d verify-resume [ENV] [options]"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from c2d.cli.settings import options
+from c2d.errors import UserError
+
+DESCRIPTION = (
+    "Prove on this machine that a run killed with kill -9 and resumed gives, bit for bit, what an uninterrupted run "
+    "gives: records, episodes, weights, optimizer, replay, random generators, the game. Exit code 1 if anything differs."
+)
+
+
+@dataclass(frozen=True)
+class VerifyResume:
+    """What to verify."""
+
+    env: tyro.conf.Positional[str] = "breakout"
+    """Environment, as for c2d train."""
+    recipe: str = "c2d"
+    """The row that defines the algorithm."""
+    steps: int = 400
+    """Agent steps of the whole run."""
+    kills: int = 2
+    """How often the run is killed, at evenly spaced steps."""
+    seed: int = 1
+    """Seed of the run."""
+    threads: int = 1
+    """CPU threads for the networks."""
+    keep: bool = False
+    """Leave the two run directories in place and say where they are."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    chosen = options(VerifyResume, list(arguments), "c2d verify-resume", DESCRIPTION)
+    for name, value, least in (("steps", chosen.steps, 40), ("kills", chosen.kills, 1), ("threads", chosen.threads, 1)):
+        if value < least:
+            raise UserError(f"--{name} is {value}; accepted: at least {least}")
+    if chosen.kills > chosen.steps // 20:
+        raise UserError(f"--kills is {chosen.kills}; accepted: at most one per 20 steps")
+    where = Path(tempfile.mkdtemp(prefix="c2d-verify-"))
+    try:
+        if not _verify(chosen, where):
+            sys.exit(1)
+    finally:
+        if chosen.keep:
+            print(f"the runs are in {where}")
+        else:
+            shutil.rmtree(where, ignore_errors=True)
+
+
+def _verify(chosen: VerifyResume, where: Path) -> bool:
+    from c2d.config import Checkpointing, Config, default_config
+    from c2d.training.verification import verify
+
+    config: Config = default_config(chosen.env, chosen.recipe, seed=chosen.seed, threads=chosen.threads)
+    length = chosen.steps // 2
+    schedule = dataclasses.replace(
+        config.agent.schedule,
+        steps_per_iteration=length,
+        random_history=100,
+        replay_capacity=max(chosen.steps // 2, 100),  # so that the ring comes round
+        target_period=max(chosen.steps // 5, 1),
+        epsilon_decay_steps=chosen.steps,
+    )
+    config = dataclasses.replace(
+        config,
+        iterations=2,
+        tensorboard=False,
+        checkpoint=Checkpointing(every_steps=max(chosen.steps // 9, 7), every_minutes=0.0),
+        agent=dataclasses.replace(config.agent, schedule=schedule),
+    )
+    kills = [round(2 * length * (k + 1) / (chosen.kills + 1)) for k in range(chosen.kills)]
+    print(f"verifying exact resume: {config.env}, recipe {chosen.recipe}, seed {chosen.seed}, {2 * length} steps")
+    comparisons = verify(config, kills, where, print)
+    width = max(len(c.part) for c in comparisons)
+    print(f"\n{'part':<{width}}  without a stop    killed and resumed")
+    for c in comparisons:
+        print(f"{c.part:<{width}}  {c.straight:<16}  {c.resumed:<16}  {'equal' if c.equal else 'DIFFERENT'}")
+    wrong = [c.part for c in comparisons if not c.equal]
+    times = "once" if chosen.kills == 1 else f"{chosen.kills} times"
+    print(f"\nkilled {times}, resumed: " + (f"DIFFERENT in {', '.join(wrong)}" if wrong else "equal, bit for bit"))
+    return not wrong

@@ -1,0 +1,40 @@
+"""Whether the disk can hold what a run will save."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from c2d.errors import UserError
+from c2d.replay.frames import WORTH_COMPRESSING
+from c2d.training.session import Session
+
+_COMPRESSED = 0.3  # bytes on disk per byte of a frame: Ms. Pac-Man, one of the busier games, takes 0.27
+_FIELDS = 16  # bytes per slot beside the frame
+
+
+def predicted_bytes(session: Session) -> int:
+    """What checkpoints and replay will take at most, about."""
+    config, spec = session.config, session.env.spec
+    schedule = config.agent.schedule
+    slots = min(schedule.replay_capacity, schedule.random_history + config.steps)
+    frame = math.prod(spec.frame_shape) * np.dtype(spec.frame_dtype).itemsize
+    on_disk = _COMPRESSED * frame if frame >= WORTH_COMPRESSING else frame
+    tensors = sum(tensor.nbytes for tensor in session.tensors().values())
+    return int(slots * (on_disk + _FIELDS)) + (config.checkpoint.keep + 1) * tensors
+
+
+def check_space(session: Session, path: Path) -> None:
+    """Refuse a run that the disk cannot hold, before it begins."""
+    if not session.config.checkpoint.keep:
+        return
+    needed, free = predicted_bytes(session), shutil.disk_usage(path).free
+    if free < needed:
+        raise UserError(
+            f"checkpoints with the replay may take {needed / 1e9:.1f} GB and {path} has {free / 1e9:.1f} GB left: "
+            "make room, choose another --run-dir, lower --schedule.replay-capacity, or take none with "
+            "--checkpoint.keep 0"
+        )

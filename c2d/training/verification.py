@@ -1,0 +1,150 @@
+"""Proof of exact resume: one run that never stops beside one that is killed and resumed, compared part by part.
+
+As a program (`python -m c2d.training.verification`) it is one process of such a run: it reads what to do from
+its input as JSON, and writes the digests of the session it ends with to its output.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from c2d.config import Config, from_json, to_json
+from c2d.errors import UserError
+from c2d.training.record import canonical_records
+from c2d.training.run import Observer, run
+from c2d.training.rundir import RunDir
+from c2d.training.session import Session
+from c2d.types import GameEnd
+
+_BATCH = 1_024  # slots of the replay looked at together
+
+
+class Comparison(NamedTuple):
+    """One part of the state after the same number of steps."""
+
+    part: str
+    straight: str  # digests
+    resumed: str
+
+    @property
+    def equal(self) -> bool:
+        return self.straight == self.resumed
+
+
+def verify(config: Config, kills: list[int], where: Path, tell: Callable[[str], None]) -> list[Comparison]:
+    """Run `config` straight, and again with SIGKILL after each number of steps in `kills`; compare the ends."""
+    straight, resumed = where / "straight", where / "resumed"
+    tell(f"training {config.steps:,} steps without a stop ...")
+    wanted = _process(dataclasses.replace(config, run_dir=str(straight)), None)
+    for step in kills:
+        tell(f"training again, kill -9 after step {step:,} ...")
+        _process(dataclasses.replace(config, run_dir=str(resumed)), step)
+    tell("resuming to the end ...")
+    found = _process(dataclasses.replace(config, run_dir=str(resumed)), None)
+    for name, digest in (("records", _records), ("episodes", _episodes), ("weights file", _weights)):
+        wanted[name], found[name] = digest(straight), digest(resumed)
+    return [Comparison(part, wanted[part], found.get(part, "missing")) for part in wanted]
+
+
+def digests(session: Session) -> dict[str, str]:
+    """A hash of each part of a session; equal for equal futures."""
+    state = session.state()
+    replay = session.replay
+    parts: dict[str, Any] = {
+        "random generators": state.pop("generators"),
+        "environment": state.pop("environment"),
+        "counters and statistics": state,
+    }
+    found = {name: _hash([json.dumps(value, sort_keys=True, default=bytes.hex).encode()])
+             for name, value in parts.items()}  # fmt: skip
+    groups: dict[str, list[bytes]] = {}
+    for name, tensor in session.tensors().items():
+        data = name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes()
+        groups.setdefault(name.partition(".")[0], []).append(data)
+    names = {"online": "online network", "target": "target network", "optimizer": "optimizer"}
+    found |= {names.get(group, group): _hash(data) for group, data in groups.items()}
+    slots = replay.sampleable()
+    counters = np.array([replay.head, replay.oldest, replay.ready, len(replay)])
+    contents = [counters.tobytes(), slots.tobytes()]
+    for start in range(0, len(slots), _BATCH):
+        contents += [_hash(part.numpy().tobytes() for part in replay.read(slots[start : start + _BATCH])).encode()]
+    found["replay"] = _hash(contents)
+    found["sampler"] = _hash(array.tobytes() for _, array in sorted(replay.sampler.state().items()))
+    return found
+
+
+def _hash(parts: Any) -> str:
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(part)
+    return total.hexdigest()[:16]
+
+
+def _records(run: Path) -> str:
+    return _hash([canonical_records(RunDir(run).records)])
+
+
+def _episodes(run: Path) -> str:
+    return _hash([RunDir(run).episodes.read_bytes()])
+
+
+def _weights(run: Path) -> str:
+    return _hash([RunDir(run).weights.read_bytes()])
+
+
+def _process(config: Config, kill_after: int | None, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """One process of a run; the digests it ended with, or nothing if it was to be killed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "c2d.training.verification"],
+        input=json.dumps({"config": to_json(config), "kill_after": kill_after}),
+        capture_output=True,
+        text=True,
+        env=dict(environment),
+    )
+    if kill_after is not None and done.returncode == -signal.SIGKILL:
+        return {}
+    if done.returncode != 0 or kill_after is not None:
+        last = (done.stderr.strip() or "no message").splitlines()[-1]
+        raise UserError(f"a process of the verification ended with exit code {done.returncode}: {last}")
+    answer: dict[str, str] = json.loads(done.stdout)
+    return answer
+
+
+class _Witness(Observer):
+    """Kills the process at a step, or tells the digests at the end."""
+
+    def __init__(self, kill_after: int | None) -> None:
+        self.kill_after = kill_after
+        self.found: dict[str, str] = {}
+
+    def begin(self, session: Session, run_dir: RunDir, header: dict[str, Any]) -> None:
+        self._session = session
+
+    def stepped(self, session: Session, game: GameEnd | None) -> None:
+        if session.step == self.kill_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def end(self, summary: dict[str, Any]) -> None:
+        self.found = digests(self._session)
+
+
+def _main() -> None:
+    request = json.loads(sys.stdin.read())
+    witness = _Witness(request["kill_after"])
+    run(from_json(request["config"]), [witness])
+    print(json.dumps(witness.found))
+
+
+if __name__ == "__main__":
+    _main()
