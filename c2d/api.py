@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from c2d.config import Config, default_config
+from c2d.training.observer import Observer
 from c2d.training.progress import ProgressDisplay
-from c2d.training.run import Observer, Result, run
+from c2d.training.run import Result, run
 from c2d.training.tensorboard import TensorBoard
 
 

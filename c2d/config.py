@@ -185,8 +185,8 @@ def _check(ok: bool, name: str, value: object, accepted: str) -> None:
 _CLASSES: dict[str, Any] = {
     cls.__name__: cls
     for cls in (
-        Config, Checkpointing, Recipe, AtariRules, MinAtarRules, GymRules, specs.Nature, specs.MinAtar, specs.Mlp, specs.Conjugated,
-        specs.PhiSpec, specs.Cramer, specs.Greedy, specs.Uniform, specs.Schedule, specs.Optim,
+        Config, Checkpointing, Recipe, AtariRules, MinAtarRules, GymRules, specs.Nature, specs.MinAtar, specs.Mlp,
+        specs.Conjugated, specs.PhiSpec, specs.Cramer, specs.Greedy, specs.Uniform, specs.Schedule, specs.Optim,
     )
 }  # fmt: skip
 

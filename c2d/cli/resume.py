@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> None:
     if old.path != new.path:
         if new.path.exists():
             raise UserError(f"--fork {new.path} exists already; name a new directory")
-        RunDir.open(new.path)
+        new = RunDir.open(new.path)
         try:
             fork(old, new, config, lambda text: print(f"warning: {text}", file=sys.stderr))
         except BaseException:

@@ -17,7 +17,7 @@ from c2d.errors import UserError
 
 DESCRIPTION = (
     "Prove on this machine that a run killed with kill -9 and resumed gives, bit for bit, what an uninterrupted run "
-    "gives: records, episodes, weights, optimizer, replay, random generators, the game. Exit code 1 if anything differs."
+    "gives: records, episodes, weights, optimizer, replay, random generators, the game. Exit code 1 if it does not."
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,7 +67,7 @@ class Journal:
     def read(self, replay: Replay, segments: list[Segment], head: int) -> None:
         """Fill `replay` from segments that lead up to slot number head - 1, checking every byte."""
         oldest = head - replay.capacity
-        for before, after in zip(segments, segments[1:], strict=False):
+        for before, after in pairwise(segments):
             if before.last != after.first:
                 raise Damaged(f"{self.path / after.name} does not follow {before.name}")
         for segment in segments:

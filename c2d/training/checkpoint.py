@@ -70,8 +70,11 @@ class Checkpoints:
         self._needed: dict[str, set[str]] = {}  # checkpoint -> names of its segments
 
     def save(self, session: Session, beside: dict[str, Any], files: dict[str, bytes]) -> Saved:
-        """Take one, with other values and files of the run beside it. OSError if it cannot be written; those taken before are untouched then."""
-        began, steps = time.perf_counter(), session.history + session.step
+        """Take one, with other values and files of the run beside it.
+
+        OSError if it cannot be written; those taken before are untouched then.
+        """
+        began, steps = time.perf_counter(), session.steps_made
         self.path.mkdir(exist_ok=True)
         before = set(self._segments)
         self._segments = self.journal.extend(session.replay, self._segments)
@@ -105,7 +108,7 @@ class Checkpoints:
         try:
             state = _from_json(contents.pop(STATE))
             tensors = unpacked(contents.pop(TENSORS), path / TENSORS)
-            segments = [Segment(*map(int, entry[:3]), str(entry[3])) for entry in manifest["segments"]]
+            segments = [_segment(entry) for entry in manifest["segments"]]
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise Damaged(f"{path} cannot be read: {error}") from None
         if not isinstance(state, dict) or state.get("format") != FORMAT:
@@ -135,8 +138,8 @@ class Checkpoints:
                 other.rename(aside)
                 continue
             try:
-                names = {Segment(*entry).name for entry in _read_manifest(other / MANIFEST)["segments"]}
-            except (Damaged, TypeError):
+                names = {_segment(entry).name for entry in _read_manifest(other / MANIFEST)["segments"]}
+            except (Damaged, TypeError, ValueError):
                 continue
             self._needed[other.name] = names
 
@@ -164,6 +167,13 @@ class Checkpoints:
             if path.name not in self._needed:
                 shutil.rmtree(path, ignore_errors=True)
         self.journal.prune(set().union(*self._needed.values()))
+
+
+def _segment(entry: list[Any]) -> Segment:
+    first, last, size, sha256 = entry
+    if not 0 <= int(first) < int(last):
+        raise ValueError(f"a segment from {first} to {last}")
+    return Segment(int(first), int(last), int(size), str(sha256))
 
 
 def _end(segments: list[Segment], default: int) -> int:

@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 
+from c2d.training.observer import Observer
 from c2d.training.record import MEASURED
-from c2d.training.run import Observer
 from c2d.training.rundir import RunDir
 from c2d.training.session import Session
 from c2d.types import GameEnd

@@ -52,7 +52,8 @@ def refuse_differences(run_dir: RunDir, before: Config, after: Config) -> None:
 
 def why_inexact(header: dict[str, Any], versions: dict[str, str], machine: dict[str, Any]) -> list[str]:
     """What differs from where the run began, of that which may change rounding."""
-    then, now = dict(header.get("versions", {})), dict(versions)
+    then: dict[str, Any] = dict(header.get("versions", {}))
+    now: dict[str, Any] = dict(versions)
     for name in ("cpu", "threads"):
         then[name], now[name] = header.get(MEASURED, {}).get(name), machine.get(name)
     return [f"{name} {then.get(name)} → {now.get(name)}" for name in {**then, **now} if then.get(name) != now.get(name)]

@@ -5,41 +5,28 @@ from __future__ import annotations
 import dataclasses
 import json
 import resource
-import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
-from c2d.agents.agent import Agent
 from c2d.config import Checkpointing, Config, to_json, validate
 from c2d.devices import prepare_torch
 from c2d.errors import UserError
-from c2d.files import write_json
 from c2d.training.checkpoint import Checkpoint, Checkpoints
 from c2d.training.disk import check_space
 from c2d.training.lock import locked
 from c2d.training.memory import keep_memory
+from c2d.training.observer import Audience, Observer
 from c2d.training.passport import machine, passport, versions
 from c2d.training.record import MEASURED, LineFile, line_of
 from c2d.training.resume import config_of, continue_from, refuse_differences, why_inexact
 from c2d.training.rundir import RunDir
+from c2d.training.saving import Saver
 from c2d.training.session import Session
-from c2d.types import GameEnd
+from c2d.training.signals import stop_requests
 
-_RETRY = 60.0  # seconds until a checkpoint that could not be written is tried again
-
-
-class Observer:
-    """Watches a run; none of its methods may alter it. Override what you need."""
-
-    def begin(self, session: Session, run_dir: RunDir, header: dict[str, Any]) -> None: ...
-    def notice(self, text: str, warning: bool = False) -> None: ...
-    def stepped(self, session: Session, game: GameEnd | None) -> None: ...
-    def iterated(self, record: dict[str, Any]) -> None: ...
-    def end(self, summary: dict[str, Any]) -> None: ...
-
+_EPISODES = "iteration,step,score,length\n"  # of each whole game: when it ended, raw score, length in agent steps
 
 State = Literal["finished", "interrupted", "failed"]
 
@@ -59,59 +46,52 @@ def run(config: Config, observers: Sequence[Observer] = ()) -> Result:
     threads = prepare_torch(config.device, config.threads)
     run_dir = RunDir.open(config.directory)
     with locked(run_dir.lock):
-        return _Run(config, run_dir, observers, threads).finish()
+        return _Run(config, run_dir, Audience(observers), threads).finish()
 
 
 class _Run:
     """One process's part of a run."""
 
-    def __init__(self, config: Config, run_dir: RunDir, observers: Sequence[Observer], threads: int) -> None:
-        self.config, self.run_dir, self.observers = config, run_dir, observers
-        self._notices: list[tuple[str, bool]] = []
-        self._begun = False
-        self.checkpoints = Checkpoints(run_dir.path, config.checkpoint.keep)
-        resuming = run_dir.config.exists() or any(True for _ in self.checkpoints.newest_first())
-        if resuming:
-            refuse_differences(run_dir, config_of(run_dir, self._warn), config)
+    def __init__(self, config: Config, run_dir: RunDir, audience: Audience, threads: int) -> None:
+        self.config, self.run_dir, self.audience = config, run_dir, audience
+        checkpoints = Checkpoints(run_dir.path, config.checkpoint.keep)
+        resuming = run_dir.holds_run()
         try:
-            self.session, found = continue_from(self.checkpoints, lambda: Session(config), self._warn)
+            if resuming:
+                refuse_differences(run_dir, config_of(run_dir, audience.warn), config)
+            self.session, found = continue_from(checkpoints, lambda: Session(config), audience.warn)
             check_space(self.session, run_dir.path)
         except BaseException:
             run_dir.abandon()
             raise
         self.header = self._describe(threads)
+        self.records: list[dict[str, Any]] = []
+        episodes, seconds = _EPISODES, 0.0
         if found is not None:
             self._take_over(found)
+            episodes, seconds = found.files[run_dir.episodes.name].decode(), float(found.state["seconds"])
         elif resuming:
-            self._say("this run has no checkpoint yet: it begins again")
-        episodes = "iteration,step,score,length\n" if found is None else found.files["episodes.csv"].decode()
-        self.records = [] if found is None else _records(found)
+            audience.notice("this run has no checkpoint that can be used: it begins again")
         lines = "".join(map(line_of, [self.header, *self.records]))
         self.record_file, self.episode_file = LineFile(run_dir.records, lines), LineFile(run_dir.episodes, episodes)
-        self._iteration_began = time.perf_counter() - (0.0 if found is None else float(found.state["seconds"]))
-        self._saved_at = (
-            (self.session.history + self.session.step, time.monotonic()) if found else (0, time.monotonic())
-        )
-        self._saved = found is not None  # whether the present moment is in a checkpoint
-        self._refused: str | None = None
+        files = (self.record_file, self.episode_file)
+        self.saver = Saver(self.session, run_dir, checkpoints, files, audience.warn, just_saved=found is not None)
+        self._began = time.perf_counter() - seconds  # of the iteration
 
     def finish(self) -> Result:
         """Advance to the end, or to a request to stop."""
-        self._begin()
+        self.audience.begin(self.session, self.run_dir, self.header)
         state: State = "failed"
         failure: BaseException | None = None
         try:
-            with _stop_requests() as stop:
+            with stop_requests() as stop:
                 for record in self._iterations(stop):
                     self.records.append(record)
-                    self.record_file.append(line_of(record))
-                    self._tell_trouble()
-                    self._save_weights()
-                    for observer in self.observers:
-                        observer.iterated(record)
-                done = self.session.iteration >= self.config.iterations
-                state = "finished" if done else "interrupted"
-                self._checkpoint()
+                    self.saver.append(self.record_file, line_of(record))
+                    self.saver.weights()
+                    self.audience.iterated(record)
+                state = "finished" if self.session.iteration >= self.config.iterations else "interrupted"
+                self.saver.checkpoint(self._seconds())
         except BaseException as error:
             failure = error
             raise
@@ -121,84 +101,38 @@ class _Run:
 
     def _iterations(self, stop: threading.Event) -> Iterator[dict[str, Any]]:
         """Yields the record of each iteration; returns early when asked to stop."""
-        session, length = self.session, self.session.schedule.steps_per_iteration
+        session, saver, length = self.session, self.saver, self.session.schedule.steps_per_iteration
         while session.filling and not stop.is_set():
             session.fill()
-            self._checkpoint_if_due()
+            saver.checkpoint_if_due(self._seconds())
         while session.iteration < self.config.iterations and not stop.is_set():
             end = (session.iteration + 1) * length
             while session.step < end and not stop.is_set():
                 game = session.advance()
                 if game is not None:
-                    self.episode_file.append(f"{session.iteration},{session.step},{game.score!r},{game.steps}\n")
-                for observer in self.observers:
-                    observer.stepped(session, game)
-                self._checkpoint_if_due()
+                    line = f"{session.iteration},{session.step},{game.score!r},{game.steps}\n"
+                    saver.append(self.episode_file, line)
+                self.audience.stepped(session, game)
+                if session.step < end:  # the end of an iteration is saved with its record
+                    saver.checkpoint_if_due(self._seconds())
             if session.step < end:
                 return
-            record = session.finish_iteration()
-            self._saved = False
-            seconds = time.perf_counter() - self._iteration_began
-            self._iteration_began = time.perf_counter()
-            record[MEASURED] = {
-                "seconds": seconds,
-                "steps_per_second": length / seconds,
-                "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-                "time": time.time(),
-            }
-            yield record
+            yield self._measured(session.finish_iteration(), length)
+            saver.checkpoint_if_due(self._seconds())
 
-    # --------------------------------------------------------------- checkpoints
+    def _measured(self, record: dict[str, Any], steps: int) -> dict[str, Any]:
+        seconds = self._seconds()
+        self._began = time.perf_counter()
+        record[MEASURED] = {
+            "seconds": seconds,
+            "steps_per_second": steps / seconds,
+            "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "time": time.time(),
+        }
+        return record
 
-    def _checkpoint_if_due(self) -> None:
-        self._saved = False
-        wanted, (step, moment) = self.config.checkpoint, self._saved_at
-        steps = self.session.history + self.session.step - step
-        if (wanted.every_steps and steps >= wanted.every_steps) or (
-            wanted.every_minutes and time.monotonic() - moment >= 60.0 * wanted.every_minutes
-        ):
-            self._checkpoint()
-
-    def _checkpoint(self) -> None:
-        """Save everything, unless this very moment is saved; what cannot be saved is told and tried again."""
-        if self._saved or not self.config.checkpoint.keep:
-            return
-        now = self.session.history + self.session.step
-        try:
-            files = {file.path.name: file.content() for file in (self.record_file, self.episode_file)}
-            seconds = time.perf_counter() - self._iteration_began
-            self.checkpoints.save(self.session, {"config": to_json(self.config), "seconds": seconds}, files)
-        except OSError as error:
-            wanted = self.config.checkpoint
-            later = (wanted.every_minutes or float("inf")) * 60.0 - _RETRY
-            self._saved_at = (now - max(wanted.every_steps - 1000, 0), time.monotonic() - max(later, 0.0))
-            self._refuse(f"checkpoint at step {self.session.step:,}", error)
-            return
-        self._saved, self._saved_at = True, (now, time.monotonic())
-        if self._refused is not None:
-            self._refused = None
-            self._warn(f"saving works again: checkpoint at step {self.session.step:,}")
-
-    def _refuse(self, what: str, error: OSError) -> None:
-        """Tell, once per cause, that something is not being saved."""
-        reason = f"{error.strerror or error}"
-        if self._refused != reason:
-            self._refused = reason
-            self._warn(
-                f"{what} could not be saved in {self.run_dir.path}: {reason}; training goes on, "
-                "the last good checkpoint is kept, and saving is tried again"
-            )
-
-    def _tell_trouble(self) -> None:
-        for file in (self.record_file, self.episode_file):
-            if file.trouble is not None:
-                self._refuse(f"lines of {file.path.name}", file.trouble)
-
-    def _save_weights(self) -> None:
-        try:
-            self.run_dir.save_weights(Agent(self.session.learner.online, self.config.agent, self.session.env.spec))
-        except OSError as error:
-            self._refuse("weights", error)
+    def _seconds(self) -> float:
+        return time.perf_counter() - self._began
 
     # ------------------------------------------------------------ beginning and end
 
@@ -220,27 +154,22 @@ class _Run:
     def _take_over(self, checkpoint: Checkpoint) -> None:
         """Say what is resumed; the first record stays the one of the beginning, but for its settings."""
         session, now = self.session, self.header
-        before = json.loads(checkpoint.files["records.jsonl"].decode().partition("\n")[0])
+        before, *self.records = map(json.loads, checkpoint.files[self.run_dir.records.name].decode().splitlines())
         unlike = why_inexact(before, now["versions"], now[MEASURED])
         self.header = {**before, "config": now["config"], "passport": now["passport"]}
         exact = f"exactness is not promised here: {', '.join(unlike)}" if unlike else "exact"
         made = f"step {session.step:,}" + (f" ({session.history:,} random steps)" if session.filling else "")
         redo = _last_known_step(self.run_dir, session.step)
         again = f"; steps {session.step:,} to {redo:,} or later are made again" if redo > session.step else ""
-        self._say(f"resumed from the checkpoint at {made}: {exact}{again}")
+        self.audience.notice(f"resumed from the checkpoint at {made}: {exact}{again}")
+        if session.iteration >= self.config.iterations:
+            self.audience.notice("nothing is left to do: raise --iterations to train on")
         event = {"event": "resumed", "step": session.step, "history": session.history, "unlike": unlike}
         self.run_dir.log_event({**event, "time": time.time(), "versions": now["versions"], **now[MEASURED]})
 
-    def _begin(self) -> None:
-        for observer in self.observers:
-            observer.begin(self.session, self.run_dir, self.header)
-        self._begun = True
-        for text, warning in self._notices:
-            self._tell(text, warning)
-
     def _close(self, state: State, failure: BaseException | None) -> None:
         session = self.session
-        self._save_weights()
+        self.saver.weights()
         summary = {
             "state": state,
             "steps": session.step,
@@ -248,32 +177,11 @@ class _Run:
             "unfinished_iteration": session.tally.record() if session.tally.updates else None,
             "error": None if failure is None else f"{type(failure).__name__}: {failure}".splitlines()[0],
         }
-        try:
-            write_json(self.run_dir.summary, summary)
-        except OSError as error:
-            self._refuse("summary", error)
-        for observer in self.observers:
-            observer.end(summary)
+        self.saver.summary(summary)
+        self.audience.end(summary)
         self.record_file.close()
         self.episode_file.close()
         session.close()
-
-    def _say(self, text: str) -> None:
-        self._tell(text, warning=False)
-
-    def _warn(self, text: str) -> None:
-        self._tell(text, warning=True)
-
-    def _tell(self, text: str, warning: bool) -> None:
-        if not self._begun:
-            self._notices.append((text, warning))
-            return
-        for observer in self.observers:
-            observer.notice(text, warning)
-
-
-def _records(checkpoint: Checkpoint) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in checkpoint.files["records.jsonl"].decode().splitlines()[1:]]
 
 
 def _last_known_step(run_dir: RunDir, default: int) -> int:
@@ -283,24 +191,3 @@ def _last_known_step(run_dir: RunDir, default: int) -> int:
         return max(int(run_dir.episodes.read_text().rstrip("\n").rpartition("\n")[2].split(",")[1]), int(summary))
     except (OSError, ValueError, IndexError, KeyError, TypeError, UserError):
         return default
-
-
-@contextmanager
-def _stop_requests() -> Iterator[threading.Event]:
-    """An event set by SIGINT or SIGTERM. A second Ctrl-C ends at once."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-
-    def request(number: int, _: object) -> None:
-        if stop.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        stop.set()
-
-    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

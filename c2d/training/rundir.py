@@ -32,6 +32,7 @@ class RunDir:
         self.checkpoints = self.path / "checkpoints"
         self.events = self.path / "events.jsonl"
         self.lock = self.path / "lock"
+        self._made: list[Path] = []  # directories that `open` made, the innermost first
 
     @classmethod
     def open(cls, path: Path) -> RunDir:
@@ -42,6 +43,7 @@ class RunDir:
                 f"{path} exists already, holds no run, and is not overwritten; "
                 f"train into a new directory with --run-dir {free_name(path)}"
             )
+        run_dir._made = [directory for directory in (path, *path.parents) if not directory.exists()]
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -58,7 +60,8 @@ class RunDir:
         if not self.holds_run():
             self.lock.unlink(missing_ok=True)
             with suppress(OSError):
-                self.path.rmdir()
+                for directory in self._made:
+                    directory.rmdir()
 
     def log_event(self, event: dict[str, Any]) -> None:
         """What happened to the run that is no result of it."""

@@ -92,6 +92,11 @@ class Session:
         return linear(self.step, s.epsilon_initial, s.epsilon_min, s.epsilon_decay_steps)
 
     @property
+    def steps_made(self) -> int:
+        """Random ones included."""
+        return self.history + self.step
+
+    @property
     def filling(self) -> bool:
         """Whether the replay is still being filled by uniformly random steps."""
         return self.history < self.schedule.random_history

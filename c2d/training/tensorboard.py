@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from c2d.errors import UserError
+from c2d.training.observer import Observer
 from c2d.training.record import MEASURED
-from c2d.training.run import Observer
 from c2d.training.rundir import RunDir
 from c2d.training.session import Session
 from c2d.types import GameEnd

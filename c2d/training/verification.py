@@ -21,8 +21,9 @@ import numpy as np
 
 from c2d.config import Config, from_json, to_json
 from c2d.errors import UserError
+from c2d.training.observer import Observer
 from c2d.training.record import canonical_records
-from c2d.training.run import Observer, run
+from c2d.training.run import run
 from c2d.training.rundir import RunDir
 from c2d.training.session import Session
 from c2d.types import GameEnd

@@ -241,14 +241,24 @@ def test_quiet_between_iterations_by_default(capsys, tmp_path):
     assert len(capsys.readouterr().out.splitlines()) == 7
 
 
-def test_existing_run_is_not_overwritten(capsys, tmp_path):
+def test_existing_run_with_other_settings_is_refused_and_left_alone(capsys, tmp_path):
     words = ["gym/CartPole-v1", "--run-dir", str(tmp_path / "run"), *SHORT]
     assert main(["train", *words]) == 0
     capsys.readouterr()
-    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").iterdir()}
-    assert f"--run-dir {tmp_path / 'run-2'}" in refused(capsys, *words)
-    assert before == {file: file.stat().st_mtime_ns for file in (tmp_path / "run").iterdir()}
-    assert not (tmp_path / "run-2").exists()
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*") if file.name != "lock"}
+    line = refused(capsys, *words, "--seed", "2", "--optim.learning-rate", "0.5")
+    assert "seed: 1 → 2" in line and "optim.learning_rate: 0.002 → 0.5" in line and "--fork" in line
+    assert before == {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*") if file.name != "lock"}
+
+
+def test_the_same_command_again_goes_on(capsys, tmp_path):
+    words = ["train", "gym/CartPole-v1", "--run-dir", str(tmp_path / "run"), *SHORT]
+    assert main(words) == 0
+    capsys.readouterr()
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert "resumed from the checkpoint at step" in out and ": exact" in out
+    assert "nothing is left to do: raise --iterations" in out
 
 
 def test_tensorboard_scalars(tmp_path):

@@ -38,14 +38,11 @@ class Env(gymnasium.Env):
 """
 
 
-class Stopper:
+class Stopper(run_module.Observer):
     """An observer that asks for an end, as a person would, at a given step."""
 
     def __init__(self, step, number=signal.SIGINT, times=1):
         self.step, self.number, self.times = step, number, times
-
-    def begin(self, session, run_dir, header): ...
-    def iterated(self, record): ...
 
     def stepped(self, session, game):
         if session.step == self.step:

@@ -1,0 +1,100 @@
+"""When a run is saved, and what happens when it cannot be: training goes on, and saving is tried again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from c2d.agents.agent import Agent
+from c2d.config import to_json
+from c2d.files import write_json
+from c2d.training.checkpoint import Checkpoints
+from c2d.training.record import LineFile
+from c2d.training.rundir import RunDir
+from c2d.training.session import Session
+
+_RETRY = 60.0  # seconds until a checkpoint that could not be written is tried again
+
+
+class Saver:
+    """Writes checkpoints, lines, weights and the summary of one run; never raises for what the disk does."""
+
+    def __init__(
+        self,
+        session: Session,
+        run_dir: RunDir,
+        checkpoints: Checkpoints,
+        files: tuple[LineFile, ...],
+        warn: Callable[[str], None],
+        just_saved: bool,
+    ) -> None:
+        self.session, self.run_dir, self.checkpoints, self.files = session, run_dir, checkpoints, files
+        self._warn = warn
+        self._wanted = session.config.checkpoint
+        self._saved = just_saved  # whether the present moment is in a checkpoint
+        self._saved_steps, self._saved_time = session.steps_made, time.monotonic()
+        self._retry_time: float | None = None
+        self._refused: str | None = None  # why the last attempt failed
+
+    def checkpoint_if_due(self, seconds: float) -> None:
+        """After a step. `seconds`: how long the iteration has taken."""
+        self._saved = False
+        wanted = self._wanted
+        by_steps = wanted.every_steps and self.session.steps_made - self._saved_steps >= wanted.every_steps
+        if not by_steps and not wanted.every_minutes:
+            return
+        now = time.monotonic()
+        if self._retry_time is not None:
+            due = now >= self._retry_time
+        else:
+            due = bool(by_steps) or now - self._saved_time >= 60.0 * wanted.every_minutes
+        if due:
+            self.checkpoint(seconds)
+
+    def checkpoint(self, seconds: float) -> None:
+        """Save everything, unless this very moment is saved already."""
+        if self._saved or not self._wanted.keep:
+            return
+        beside = {"config": to_json(self.session.config), "seconds": seconds}
+        try:
+            copies = {file.path.name: file.content() for file in self.files}
+            self.checkpoints.save(self.session, beside, copies)
+        except OSError as error:
+            self._retry_time = time.monotonic() + _RETRY
+            self._refuse(f"the checkpoint at step {self.session.step:,}", error)
+            return
+        self._saved, self._retry_time = True, None
+        self._saved_steps, self._saved_time = self.session.steps_made, time.monotonic()
+        if self._refused is not None:
+            self._refused = None
+            self._warn(f"saving works again: checkpoint at step {self.session.step:,}")
+
+    def append(self, file: LineFile, line: str) -> None:
+        file.append(line)
+        if file.trouble is not None:
+            self._refuse(f"lines of {file.path.name}", file.trouble)
+
+    def weights(self) -> None:
+        session = self.session
+        try:
+            self.run_dir.save_weights(Agent(session.learner.online, session.config.agent, session.env.spec))
+        except OSError as error:
+            self._refuse("the weights", error)
+
+    def summary(self, summary: dict[str, Any]) -> None:
+        try:
+            write_json(self.run_dir.summary, summary)
+        except OSError as error:
+            self._refuse("the summary", error)
+
+    def _refuse(self, what: str, error: OSError) -> None:
+        """Tell, once per cause, that something is not being saved."""
+        reason = error.strerror or str(error)
+        if self._refused == reason:
+            return
+        self._refused = reason
+        self._warn(
+            f"{what} could not be saved in {self.run_dir.path}: {reason}; training goes on, the last good checkpoint "
+            "is kept, and saving is tried again"
+        )
