@@ -21,7 +21,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ from c2d.training.session import Session
 
 FORMAT = 1
 MANIFEST, STATE, TENSORS = "manifest.json", "state.json", "tensors.safetensors"
+RECORDS, EPISODES = "records.jsonl", "episodes.csv"  # copies of the run's own files
 _NAME = re.compile(r"[0-9]{12}")
 _LARGEST_JSON = 1 << 30  # bytes
 
@@ -57,7 +58,8 @@ class Checkpoint:
     state: dict[str, Any]
     tensors: dict[str, Any]  # numpy arrays
     segments: list[Segment]
-    files: dict[str, bytes] = field(default_factory=dict)  # copies of the run's own files
+    records: list[dict[str, Any]]  # of the run until then, the first line included
+    episodes: str
 
 
 class Checkpoints:
@@ -106,14 +108,18 @@ class Checkpoints:
                 raise Damaged(f"{path / MANIFEST} names a file elsewhere: {name}")
             contents[name] = checked(path / name, seal["bytes"], seal["sha256"])
         try:
-            state = _from_json(contents.pop(STATE))
+            state = dict(_from_json(contents.pop(STATE)))
+            if state["format"] != FORMAT:
+                raise ValueError(f"{STATE} is of format {state['format']}")
             tensors = unpacked(contents.pop(TENSORS), path / TENSORS)
             segments = [_segment(entry) for entry in manifest["segments"]]
+            records = [dict(json.loads(line)) for line in contents.pop(RECORDS).decode().splitlines()]
+            episodes = contents.pop(EPISODES).decode()
+            if not records or not float(state["seconds"]) >= 0.0 or contents:
+                raise ValueError("it is not as this program writes it")
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise Damaged(f"{path} cannot be read: {error}") from None
-        if not isinstance(state, dict) or state.get("format") != FORMAT:
-            raise Damaged(f"{path / STATE} is of an unknown format")
-        return Checkpoint(path, state, tensors, segments, contents)
+        return Checkpoint(path, state, tensors, segments, records, episodes)
 
     def restore(self, checkpoint: Checkpoint, session: Session) -> str | None:
         """Put a checkpoint into a fresh session. Returns what of the game could not be continued, if anything."""

@@ -102,6 +102,10 @@ class ProgressDisplay(Observer):
             f"weights and records are in {self._run_dir.path}",
             markup=False,
         )
+        if summary["state"] != "finished" and self._session.config.checkpoint.keep:
+            own = self._session.config.env.removeprefix("gym/")
+            again = f"c2d resume {self._run_dir.path}" + (f" --env {own}" if ":" in own else "")
+            self.console.print(f"go on with: {again}", markup=False)
 
     def _numbers(self, session: Session) -> dict[str, str]:
         """What people watch, as text. Means are over the iteration so far; the score over the last 100 games."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import resource
 import threading
 import time
@@ -69,7 +68,7 @@ class _Run:
         episodes, seconds = _EPISODES, 0.0
         if found is not None:
             self._take_over(found)
-            episodes, seconds = found.files[run_dir.episodes.name].decode(), float(found.state["seconds"])
+            episodes, seconds = found.episodes, float(found.state["seconds"])
         elif resuming:
             audience.notice("this run has no checkpoint that can be used: it begins again")
         lines = "".join(map(line_of, [self.header, *self.records]))
@@ -154,7 +153,7 @@ class _Run:
     def _take_over(self, checkpoint: Checkpoint) -> None:
         """Say what is resumed; the first record stays the one of the beginning, but for its settings."""
         session, now = self.session, self.header
-        before, *self.records = map(json.loads, checkpoint.files[self.run_dir.records.name].decode().splitlines())
+        before, *self.records = checkpoint.records
         unlike = why_inexact(before, now["versions"], now[MEASURED])
         self.header = {**before, "config": now["config"], "passport": now["passport"]}
         exact = f"exactness is not promised here: {', '.join(unlike)}" if unlike else "exact"

@@ -168,8 +168,10 @@ class Session:
 
     def restore(self, state: dict[str, Any]) -> str | None:
         """Continue from `state`, after tensors and replay were put back. Returns what could not be continued."""
-        self.history, self.step, self.iteration = state["history"], state["step"], state["iteration"]
-        self.learner.optimizer.updates = state["updates"]
+        counters = [state[name] for name in ("history", "step", "iteration", "updates")]
+        if any(type(counter) is not int or counter < 0 for counter in counters):
+            raise ValueError(f"counters are {counters}")
+        self.history, self.step, self.iteration, self.learner.optimizer.updates = counters
         self.tally = Tally(**state["tally"])
         for name, rng in self.generators.items():
             rng.bit_generator.state = state["generators"][name]

@@ -90,7 +90,9 @@ def test_crashed_and_resumed(straight, tmp_path):
     assert resumed.digests == wanted and results(tmp_path / "run") == results(path)
 
 
-@pytest.mark.parametrize("settings", [{"every_steps": 50}, {"every_steps": 1, "keep": 1}, {"every_minutes": 1e-4}, {"keep": 0}])
+@pytest.mark.parametrize(
+    "settings", [{"every_steps": 50}, {"every_steps": 1, "keep": 1}, {"every_minutes": 1e-4}, {"keep": 0}]
+)
 def test_saving_changes_nothing(straight, settings, tmp_path):
     env, path, wanted = straight
     assert go(saving(short_config(env, tmp_path / "run"), **settings)).digests == wanted

@@ -1,0 +1,304 @@
+"""Damage, hostile files, full disks, two processes at once: what is lost (nothing saved) and what the user sees."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import namedtuple
+
+import pytest
+
+from c2d.cli.main import main
+from c2d.config import read_config
+from c2d.errors import UserError
+from c2d.files import write_flushed
+from c2d.training import checkpoint as checkpoint_module
+from c2d.training import saving as saving_module
+from c2d.training.checkpoint import Checkpoints, _sign
+from c2d.training.lock import locked
+from c2d.training.record import LineFile
+from tests.training.short_runs import short_config
+from tests.training.test_resume import go, results, saving
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A straight run, and one that crashed with two checkpoints behind it."""
+    where = tmp_path_factory.mktemp("faults")
+    wanted = go(saving(short_config("breakout", where / "straight"))).digests
+    go(saving(short_config("breakout", where / "crashed"), every_steps=60), crash=190)
+    return where, wanted
+
+
+@pytest.fixture
+def crashed(runs, tmp_path):
+    where, wanted = runs
+    shutil.copytree(where / "crashed", tmp_path / "run")
+    return tmp_path / "run", saving(short_config("breakout", tmp_path / "run"), every_steps=60), wanted, where
+
+
+def harm(path, how):
+    data = bytearray(path.read_bytes())
+    if how == "flip":
+        data[len(data) // 2] ^= 4
+        path.write_bytes(data)
+    elif how == "cut":
+        path.write_bytes(data[: len(data) // 2])
+    elif how == "empty":
+        path.write_bytes(b"")
+    else:
+        path.unlink()
+
+
+@pytest.mark.parametrize("how", ["flip", "cut", "empty", "remove"])
+@pytest.mark.parametrize(
+    "file", ["manifest.json", "state.json", "tensors.safetensors", "records.jsonl", "episodes.csv"]
+)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_used(file, how, crashed):
+    run, config, wanted, where = crashed
+    newest = next(Checkpoints(run).newest_first())
+    harm(newest / file, how)
+    resumed = go(config)
+    warning = next(text for text in resumed.notices if text.startswith("warning: "))
+    assert str(newest / file) in warning and "the one before it is tried" in warning
+    assert any("resumed from the checkpoint at step 120" in text for text in resumed.notices)
+    assert resumed.digests == wanted and results(run) == results(where / "straight")
+
+
+@pytest.mark.parametrize("how", ["flip", "cut", "remove"])
+def test_a_damaged_replay_is_named(how, crashed):
+    run, config, wanted, where = crashed
+    checkpoints = Checkpoints(run)
+    newest, before = checkpoints.newest_first()
+    own = {s.name for s in checkpoints.read(newest).segments} - {s.name for s in checkpoints.read(before).segments}
+    harm(run / "replay" / own.pop(), how)
+    resumed = go(config)
+    assert any("warning" in text and "slots-" in text for text in resumed.notices)
+    assert resumed.digests == wanted and results(run) == results(where / "straight")
+
+
+def test_when_all_is_damaged_the_run_begins_again(crashed):
+    run, config, wanted, where = crashed
+    for path in Checkpoints(run).newest_first():
+        harm(path / "state.json", "cut")
+    resumed = go(config)
+    assert sum("cannot be used" in text for text in resumed.notices) == 2
+    assert "it begins again" in resumed.notices[-1]
+    assert resumed.digests == wanted and results(run) == results(where / "straight")
+
+
+@pytest.mark.parametrize("file", ["config.json", "passport.json", "env.json", "records.jsonl", "episodes.csv", "lock"])
+@pytest.mark.parametrize("how", ["flip", "cut", "remove"])
+def test_the_runs_own_files_are_mended_from_the_checkpoint(file, how, crashed):
+    run, config, wanted, where = crashed
+    harm(run / file, how)
+    resumed = go(config)
+    assert resumed.digests == wanted and results(run) == results(where / "straight")
+    assert read_config(run / "config.json") == config
+
+
+def test_command_mends_a_damaged_config(crashed, capsys):
+    run, _, _, where = crashed
+    harm(run / "config.json", "cut")
+    assert main(["resume", str(run)]) == 0
+    streams = capsys.readouterr()
+    assert "config.json cannot be read" in streams.err and "instead" in streams.err
+    assert results(run) == results(where / "straight")
+
+
+# ---------------------------------------------------------------------------------------------- hostile files
+
+
+def rewrite(path, change):
+    """Change a checkpoint's state as an attacker would: all sums are right again afterwards."""
+    state = json.loads((path / "state.json").read_bytes())
+    change(state)
+    data = json.dumps(state).encode()
+    (path / "state.json").write_bytes(data)
+    manifest = json.loads((path / "manifest.json").read_bytes())
+    del manifest["sha256"]
+    manifest["files"]["state.json"] = checkpoint_module._seal(data)
+    (path / "manifest.json").write_bytes(_sign(manifest))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda state: state.update(step="many"),
+        lambda state: state.update(tally={"__class__": "os.system"}),
+        lambda state: state.update(generators={}),
+        lambda state: state["generators"].update(actions={"bit_generator": "MT19937"}),
+        lambda state: state.update(replay_head=10**18),
+        lambda state: state.update(replay_head=-1),
+        lambda state: state.update(environment={"ale": "text"}),
+        lambda state: state.update(format=99),
+        lambda state: state.clear(),
+    ],
+)
+def test_hostile_state_is_refused_like_damage(change, crashed):
+    run, config, wanted, where = crashed
+    rewrite(next(Checkpoints(run).newest_first()), change)
+    resumed = go(config)
+    assert any("cannot be used" in text for text in resumed.notices)
+    assert resumed.digests == wanted and results(run) == results(where / "straight")
+
+
+def test_manifest_that_points_elsewhere_is_refused(crashed):
+    run, config, _, _ = crashed
+    newest = next(Checkpoints(run).newest_first())
+    manifest = json.loads((newest / "manifest.json").read_bytes())
+    del manifest["sha256"]
+    manifest["files"]["../../config.json"] = {"bytes": 1, "sha256": "x"}
+    (newest / "manifest.json").write_bytes(_sign(manifest))
+    assert any("names a file elsewhere" in text for text in go(config).notices)
+
+
+def test_no_code_is_imported_because_a_file_names_it(crashed, tmp_path, monkeypatch, capsys):
+    run, _, _, _ = crashed
+    (tmp_path / "evil.py").write_text("raise SystemExit('executed')")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = json.loads((run / "config.json").read_text())
+    config["env"], config["rules"] = "gym/evil:Env", {"class": "GymRules"}
+    (run / "config.json").write_text(json.dumps(config))
+    for words in (["resume", str(run)], ["resume", str(run), "--env", "other:Env"], ["evaluate", str(run)]):
+        assert main(words) == 2
+        error = capsys.readouterr().err
+        assert "code that is not imported because a file names it" in error and "--env evil:Env" in error
+    assert "evil" not in sys.modules
+
+
+def test_a_run_of_the_users_own_class_resumes_when_named_again(tmp_path, monkeypatch, capsys):
+    (tmp_path / "own_env_to_resume.py").write_text(
+        "import gymnasium, numpy as np\n"
+        "class Env(gymnasium.Env):\n"
+        "    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)\n"
+        "    action_space = gymnasium.spaces.Discrete(2)\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        super().reset(seed=seed); self.t = 0\n"
+        "        return self.np_random.random(2).astype(np.float32), {}\n"
+        "    def step(self, action):\n"
+        "        self.t += 1\n"
+        "        return self.np_random.random(2).astype(np.float32), 1.0, self.t == 9, False, {}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    go(saving(short_config("own_env_to_resume:Env", tmp_path / "straight")))
+    go(saving(short_config("own_env_to_resume:Env", tmp_path / "run")), stop=100)
+    assert main(["resume", str(tmp_path / "run"), "--env", "own_env_to_resume:Env"]) == 0
+    assert "resumed from the checkpoint at step 100: exact" in capsys.readouterr().out
+    assert results(tmp_path / "run") == results(tmp_path / "straight")
+
+
+# ------------------------------------------------------------------------------------------ disks that refuse
+
+
+def test_a_full_disk_does_not_stop_training(tmp_path, monkeypatch, runs):
+    where, wanted = runs
+    monkeypatch.setattr(saving_module, "_RETRY", 0.0)
+    tries = []
+
+    def refusing(path, data):
+        tries.append(path)
+        if 8 < len(tries) < 40:
+            write_flushed(path, data[: len(data) // 2])  # as far as it fits
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_flushed(path, data)
+
+    monkeypatch.setattr(checkpoint_module, "write_flushed", refusing)
+    trained = go(saving(short_config("breakout", tmp_path / "run"), every_steps=20))
+    warnings = [text for text in trained.notices if text.startswith("warning: ")]
+    assert len(warnings) == 2, warnings
+    assert "the checkpoint at step" in warnings[0] and "No space left on device; training goes on" in warnings[0]
+    assert "saving works again" in warnings[1]
+    assert trained.digests == wanted and results(tmp_path / "run") == results(where / "straight")
+    assert not [path for path in (tmp_path / "run").rglob("*") if path.name.endswith(".tmp")]
+    for path in Checkpoints(tmp_path / "run").newest_first():
+        Checkpoints(tmp_path / "run").read(path)
+
+
+def test_a_disk_that_stays_full_keeps_the_last_good_checkpoint(tmp_path, monkeypatch, runs):
+    where, wanted = runs
+    config = saving(short_config("breakout", tmp_path / "run"), every_steps=60)
+
+    def refusing(path, data):
+        if any(True for _ in Checkpoints(tmp_path / "run").newest_first()):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_flushed(path, data)
+
+    monkeypatch.setattr(checkpoint_module, "write_flushed", refusing)
+    go(config, crash=150)
+    monkeypatch.undo()
+    assert [path.name for path in Checkpoints(tmp_path / "run").newest_first()] == ["000000000060"]
+    resumed = go(config)
+    assert resumed.digests == wanted and results(tmp_path / "run") == results(where / "straight")
+
+
+def test_lines_the_disk_refuses_are_written_later(tmp_path, monkeypatch):
+    file = LineFile(tmp_path / "lines", "first\n")
+    write = os.pwrite
+
+    def refusing(number, data, offset):
+        write(number, data[:3], offset)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", refusing)
+    file.append("second\n")
+    file.append("third\n")
+    assert file.trouble is not None and (tmp_path / "lines").read_text() == "first\n"
+    with pytest.raises(OSError, match="No space"):
+        file.content()
+    monkeypatch.undo()
+    file.append("fourth\n")
+    assert file.trouble is None and file.content() == b"first\nsecond\nthird\nfourth\n"
+    file.close()
+    assert (tmp_path / "lines").read_text() == "first\nsecond\nthird\nfourth\n"
+
+
+def test_too_little_room_is_told_before_the_run(tmp_path, monkeypatch):
+    usage = namedtuple("usage", "total used free")(10**12, 10**12 - 10**6, 10**6)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    config = short_config("breakout", tmp_path / "run")
+    with pytest.raises(UserError, match=r"may take 0\.0 GB and .* has 0\.0 GB left: make room"):
+        go(config)
+    assert not (tmp_path / "run").exists()
+    go(saving(config, keep=0))
+
+
+# --------------------------------------------------------------------------------------- processes and clocks
+
+
+def test_two_processes_do_not_share_a_run(tmp_path):
+    path = tmp_path / "run"
+    path.mkdir()
+    code = (
+        "import sys; from pathlib import Path; from c2d.training.lock import locked\n"
+        f"with locked(Path({str(path / 'lock')!r})): print(1, flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        holder.stdout.readline()
+        with pytest.raises(UserError, match=rf"is in use by process {holder.pid} on .*; wait for it or stop it first"):
+            go(short_config("toy/sure", path))
+        assert [file.name for file in path.iterdir()] == ["lock"]
+    finally:
+        holder.kill()
+        holder.wait()
+    assert go(saving(short_config("toy/sure", path))).result.state == "finished"  # the lock died with its holder
+
+
+def test_lock_is_free_again_afterwards(tmp_path):
+    for _ in range(2):
+        with locked(tmp_path / "lock"):
+            assert f"process {os.getpid()} on " in (tmp_path / "lock").read_text()
+
+
+def test_a_clock_that_goes_backwards_changes_nothing(tmp_path, monkeypatch, runs):
+    where, wanted = runs
+    now = iter(range(10**6, 0, -1000))
+    monkeypatch.setattr(time, "time", lambda: float(next(now)))
+    config = saving(short_config("breakout", tmp_path / "run"), every_minutes=1e-5)
+    go(config, stop=90)
+    assert go(config).digests == wanted
+    assert results(tmp_path / "run") == results(where / "straight")
