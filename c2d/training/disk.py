@@ -34,7 +34,11 @@ def check_space(session: Session, path: Path) -> None:
     needed, free = predicted_bytes(session), shutil.disk_usage(path).free
     if free < needed:
         raise UserError(
-            f"checkpoints with the replay may take {needed / 1e9:.1f} GB and {path} has {free / 1e9:.1f} GB left: "
+            f"checkpoints with the replay may take {_size(needed)} and {path} has {_size(free)} left: "
             "make room, choose another --run-dir, lower --schedule.replay-capacity, or take none with "
             "--checkpoint.keep 0"
         )
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

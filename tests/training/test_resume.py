@@ -91,7 +91,7 @@ def test_crashed_and_resumed(straight, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"every_steps": 50}, {"every_steps": 1, "keep": 1}, {"every_minutes": 1e-4}, {"keep": 0}]
+    "settings", [{"every_steps": 50}, {"every_steps": 7, "keep": 1}, {"every_minutes": 1e-3}, {"keep": 0}]
 )
 def test_saving_changes_nothing(straight, settings, tmp_path):
     env, path, wanted = straight

@@ -1,0 +1,138 @@
+"""c2d resume and c2d verify-resume as a user types them."""
+
+import json
+import re
+
+import pytest
+
+from c2d.cli.main import main
+from c2d.training.verification import Comparison
+from tests.training.short_runs import short_config
+from tests.training.test_resume import go, results, saving
+
+
+def refused(capsys, *words):
+    assert main(list(words)) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith("c2d: ") and err.count("\n") == 1 and "Traceback" not in out + err
+    return err
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    go(saving(short_config("gym/CartPole-v1", tmp_path / "run")), stop=100)
+    return tmp_path / "run"
+
+
+def test_resume_goes_on_and_says_so(stopped, tmp_path, capsys):
+    go(saving(short_config("gym/CartPole-v1", tmp_path / "straight")))
+    assert main(["resume", str(stopped)]) == 0
+    out = capsys.readouterr().out
+    assert "resumed from the checkpoint at step 100: exact" in out
+    assert "finished after 240 steps" in out and f"next: c2d evaluate {stopped}" in out
+    assert results(stopped) == results(tmp_path / "straight")
+
+
+def test_a_moved_run_resumes_where_it_is(stopped, tmp_path, capsys):
+    stopped.rename(tmp_path / "elsewhere")
+    assert main(["resume", str(tmp_path / "elsewhere")]) == 0
+    assert not stopped.exists()
+
+
+def test_iterations_can_be_raised(stopped, capsys):
+    assert main(["resume", str(stopped), "--iterations", "3"]) == 0
+    assert "iteration 3/3" in capsys.readouterr().out
+
+
+def test_other_threads_are_allowed_and_told(stopped, capsys):
+    assert main(["resume", str(stopped), "--threads", "2"]) == 0
+    assert "exactness is not promised here: threads 1 → 2" in capsys.readouterr().out
+
+
+def test_other_settings_are_refused_with_the_list(stopped, capsys):
+    line = refused(capsys, "resume", str(stopped), "--optim.learning-rate", "0.5", "--schedule.gamma", "0.9")
+    assert "schedule.gamma: 0.99 → 0.9; optim.learning_rate: 0.002 → 0.5" in line and "--fork NEW_RUN" in line
+
+
+def test_fork(stopped, tmp_path, capsys):
+    before = (stopped / "records.jsonl").read_bytes()
+    words = ["resume", str(stopped), "--fork", str(tmp_path / "new"), "--optim.learning-rate", "0.001"]
+    assert main(words) == 0
+    assert "resumed from the checkpoint at step 100" in capsys.readouterr().out
+    assert json.loads((tmp_path / "new" / "config.json").read_text())["agent"]["optim"]["learning_rate"] == 0.001
+    assert (stopped / "records.jsonl").read_bytes() == before
+    assert "exists already; name a new directory" in refused(capsys, *words)
+
+
+def test_fork_that_does_not_fit_leaves_nothing(stopped, tmp_path, capsys):
+    words = ["resume", str(stopped), "--fork", str(tmp_path / "new"), "--head.atoms", "5"]
+    assert "these settings do not fit the checkpoint" in refused(capsys, *words)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "which run?"),
+        (["nowhere"], "nowhere is no run directory"),
+        (["--iterations", "3"], "the run comes first"),
+        (["."], "is no run directory: it has no config.json"),
+    ],
+)
+def test_mistakes_get_one_line(words, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert message in refused(capsys, "resume", *words)
+
+
+def test_help(capsys):
+    assert main(["resume", "--help"]) == 0
+    assert "--fork NEW_RUN" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("env", ["breakout", "minatar/breakout", "gym/CartPole-v1"])
+def test_verify_resume(env, capsys):
+    """The proof itself: two runs in processes of their own, one of them killed and resumed."""
+    assert main(["verify-resume", env, "--steps", "80", "--kills", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "killed once, resumed: equal, bit for bit" in out
+    assert len(re.findall(r" equal$", out, flags=re.MULTILINE)) == 12
+
+
+def test_verify_resume_tells_a_difference(capsys, monkeypatch):
+    found = [Comparison("weights", "1", "1"), Comparison("replay", "1", "2")]
+    monkeypatch.setattr("c2d.training.verification.verify", lambda *_: found)
+    with pytest.raises(SystemExit, match="1"):
+        main(["verify-resume", "toy/sure"])
+    assert "DIFFERENT in replay" in capsys.readouterr().out
+
+
+def test_verify_resume_of_an_inexact_environment(capsys, tmp_path, monkeypatch):
+    """An environment that the seed does not determine is found out."""
+    (tmp_path / "unseeded_env.py").write_text(
+        "import gymnasium, numpy as np, time\n"
+        "class Env(gymnasium.Env):\n"
+        "    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)\n"
+        "    action_space = gymnasium.spaces.Discrete(2)\n"
+        "    def look(self): return np.full(2, time.perf_counter() % 1, np.float32)\n"
+        "    def reset(self, *, seed=None, options=None): self.t = 0; return self.look(), {}\n"
+        "    def step(self, action): self.t += 1; return self.look(), 1.0, self.t == 30, False, {}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="1"):
+        main(["verify-resume", "unseeded_env:Env", "--steps", "80", "--kills", "1"])
+    assert "DIFFERENT in" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--steps", "3"], "--steps is 3; accepted: at least 40"),
+        (["--kills", "0"], "--kills is 0; accepted: at least 1"),
+        (["--steps", "100", "--kills", "9"], "--kills is 9; accepted: at most one per 20 steps"),
+        (["brekout"], "Did you mean 'breakout'"),
+        (["--recipe", "c3d"], "unknown recipe"),
+    ],
+)
+def test_verify_resume_mistakes(words, message, capsys):
+    assert message in refused(capsys, "verify-resume", *words)
