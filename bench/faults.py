@@ -26,7 +26,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from c2d.config import Checkpointing, Config, default_config
+from c2d.errors import UserError
 from c2d.files import write_atomically
+from c2d.training.observer import Observer
+from c2d.training.run import run
+from c2d.training.verification import digests
 
 ENVS = ("breakout", "minatar/breakout", "gym/CartPole-v1")
 FILES = {
@@ -80,43 +84,44 @@ def short(env: str, path: Path, every_steps: int = 40) -> Config:
 # ------------------------------------------------------------------------------------------ the other process
 
 
+class Witness(Observer):
+    """Does something at given steps; remembers notices, and at the end the digests."""
+
+    def __init__(self, at_step: dict[int, Callable[[], None]]) -> None:
+        self.at_step = at_step
+        self.notices: list[str] = []
+        self.found: dict[str, str] | None = None
+
+    def begin(self, session: Any, run_dir: Any, header: Any) -> None:
+        self.session = session
+
+    def notice(self, text: str, warning: bool = False) -> None:
+        self.notices.append(f"warning: {text}" if warning else text)
+
+    def stepped(self, session: Any, game: Any) -> None:
+        if session.step in self.at_step:
+            self.at_step[session.step]()
+
+    def end(self, summary: Any) -> None:
+        self.found = digests(self.session)
+
+
 def child(config: Config, answer: Any, fault: str, argument: int, kill_at: int | None) -> None:
     """Run until the end or the fault; tell notices and digests."""
-    from c2d.errors import UserError
-    from c2d.training.observer import Observer
-    from c2d.training.run import run
-    from c2d.training.verification import digests
-
-    class Witness(Observer):
-        def __init__(self) -> None:
-            self.notices: list[str] = []
-            self.found: dict[str, str] | None = None
-
-        def begin(self, session: Any, run_dir: Any, header: Any) -> None:
-            self.session = session
-
-        def notice(self, text: str, warning: bool = False) -> None:
-            self.notices.append(f"warning: {text}" if warning else text)
-
-        def stepped(self, session: Any, game: Any) -> None:
-            if fault == "stop" and session.step == argument:
-                signal.raise_signal(signal.SIGTERM)
-            if session.step == kill_at:
-                os.kill(os.getpid(), signal.SIGKILL)
-            if fault == "fill the disk" and session.step == argument:
-                fill(Path(config.directory).parent / "ballast")
-            if fault == "fill the disk" and session.step == argument + 100:
-                (Path(config.directory).parent / "ballast").unlink()
-
-        def end(self, summary: Any) -> None:
-            self.found = digests(self.session)
-
-    if fault == "kill at operation":
+    ballast = Path(config.directory).parent / "ballast"
+    at_step: dict[int, Callable[[], None]] = {}
+    if fault == "stop":
+        at_step[argument] = lambda: signal.raise_signal(signal.SIGTERM)
+    elif fault == "fill the disk":
+        at_step[argument], at_step[argument + 100] = lambda: fill(ballast), ballast.unlink
+    elif fault == "kill at operation":
         kill_at_operation(argument)
-    if fault == "clock":
+    elif fault == "clock":
         clock = iter(range(10**9, 0, -3600))
         time.time = lambda: float(next(clock))
-    witness = Witness()
+    if kill_at is not None:
+        at_step[kill_at] = lambda: os.kill(os.getpid(), signal.SIGKILL)
+    witness = Witness(at_step)
     try:
         run(config, [witness])
     except UserError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
@@ -12,8 +11,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import tyro
 
-from c2d.agents import recipe as specs
-from c2d.agents.recipe import Recipe
+from c2d.agents import parts as specs
+from c2d.agents.limits import check_recipe, check_values
+from c2d.agents.recipe import Recipe, Schedule
 from c2d.agents.recipes import adapt, find
 from c2d.envs.make import default_rules, make
 from c2d.envs.names import resolve
@@ -115,78 +115,21 @@ def probe(env: str, rules: Rules) -> EnvSpec:
 
 
 def validate(config: Config) -> None:
-    """Refuse values out of range, naming the setting, its value and what is accepted."""
-    schedule, optim, head = config.agent.schedule, config.agent.optim, config.agent.head
-    at_least_one = {
-        "iterations": config.iterations,
-        "n-step": config.agent.n_step,
-        "head.atoms": head.atoms,
-        "head.hidden": head.hidden,
-        "schedule.steps-per-iteration": schedule.steps_per_iteration,
-        "schedule.batch-size": schedule.batch_size,
-        "schedule.update-period": schedule.update_period,
-        "schedule.target-period": schedule.target_period,
-        "schedule.replay-capacity": schedule.replay_capacity,
-    }
-    widths = getattr(config.agent.encoder, "widths", ())
-    at_least_one |= {
-        "encoder.widths": min(widths, default=1),
-        "encoder.channels": getattr(config.agent.encoder, "channels", 1),
-    }
-    for name, whole in at_least_one.items():
-        _check(whole >= 1, name, whole, "at least 1")
-    fractions = {
-        "schedule.gamma": schedule.gamma,
-        "schedule.epsilon-initial": schedule.epsilon_initial,
-        "schedule.epsilon-min": schedule.epsilon_min,
-        "schedule.epsilon-eval": schedule.epsilon_eval,
-    }
-    for name, value in fractions.items():
-        _check(0.0 <= value <= 1.0, name, value, "from 0 to 1")
-    positive = {
-        "head.alpha": head.alpha,
-        "head.c": head.c,
-        "phi.beta": config.agent.phi.beta,
-        "optim.learning-rate": optim.learning_rate,
-        "optim.clip-norm": 1.0 if optim.clip_norm is None else optim.clip_norm,
-        "clip-reward": 1.0 if config.agent.clip_reward is None else config.agent.clip_reward,
-    }
-    for name, value in positive.items():
-        _check(0.0 < value < math.inf, name, value, "greater than 0")
-    zero_or_more = {
-        "seed": config.seed,
-        "head.embedding": head.embedding,
-        "phi.eps": config.agent.phi.eps,
-        "optim.eps": optim.eps,
-        "optim.learning-rate-final": optim.learning_rate_final or 0.0,
-        "optim.decay-updates": optim.decay_updates,
-        "schedule.epsilon-decay-steps": schedule.epsilon_decay_steps,
-        "checkpoint.every-steps": config.checkpoint.every_steps,
-        "checkpoint.every-minutes": config.checkpoint.every_minutes,
-        "checkpoint.keep": config.checkpoint.keep,
-    }
-    for name, value in zero_or_more.items():
-        _check(0 <= value < math.inf, name, value, "0 or greater")
-    for name, value in {"optim.beta1": optim.beta1, "optim.beta2": optim.beta2}.items():
-        _check(0.0 <= value < 1.0, name, value, "from 0 to below 1")
-    history, capacity = schedule.random_history, schedule.replay_capacity
-    needed = config.agent.n_step + 1
-    _check(needed <= history <= capacity, "schedule.random-history", history,
-           f"from n-step + 1 = {needed} to the replay capacity {capacity}")  # fmt: skip
-    _check(config.threads is None or config.threads >= 1, "threads", config.threads, "at least 1")
-
-
-def _check(ok: bool, name: str, value: object, accepted: str) -> None:
-    if not ok:
-        raise UserError(f"--{name} is {value}; accepted: {accepted}")
+    """Refuse settings out of range, and parts of a recipe that make no sense together."""
+    check_values(config)
+    check_recipe(config.agent)
 
 
 # --- JSON. Classes are found in this table by name and never imported because a file says so. ---
 _CLASSES: dict[str, Any] = {
     cls.__name__: cls
     for cls in (
-        Config, Checkpointing, Recipe, AtariRules, MinAtarRules, GymRules, specs.Nature, specs.MinAtar, specs.Mlp,
-        specs.Conjugated, specs.PhiSpec, specs.Cramer, specs.Greedy, specs.Uniform, specs.Schedule, specs.Optim,
+        Config, Checkpointing, Recipe, AtariRules, MinAtarRules, GymRules,
+        specs.Nature, specs.MinAtar, specs.Mlp, specs.Impala,
+        specs.Scalar, specs.Categorical, specs.Quantile, specs.Implicit, specs.Fraction, specs.Conjugated,
+        specs.PhiSpec, specs.Squared, specs.Huber, specs.CrossEntropy, specs.QuantileHuber, specs.Cramer,
+        specs.Greedy, specs.Double, specs.Munchausen, specs.Uniform, specs.Prioritized,
+        Schedule, specs.Optim, specs.RmsProp,
     )
 }  # fmt: skip
 

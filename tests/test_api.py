@@ -9,7 +9,8 @@ import torch
 import c2d
 from c2d.agents.agent import Agent
 from c2d.agents.build import build_network, build_phi
-from c2d.agents.recipe import Conjugated, Mlp, Nature, Recipe
+from c2d.agents.parts import Conjugated, Mlp, Nature
+from c2d.agents.recipe import Recipe
 from c2d.envs.spec import EnvSpec
 from tests.training.short_runs import short_config
 

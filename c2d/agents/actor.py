@@ -13,8 +13,15 @@ from c2d.types import Phi
 class Actor:
     """Chooses actions with a network that someone else trains."""
 
-    def __init__(self, network: ValueNetwork, phi: Phi, actions: int, rng: np.random.Generator) -> None:
-        self.network, self.phi, self.actions, self.rng = network, phi, actions, rng
+    def __init__(
+        self,
+        network: ValueNetwork,
+        phi: Phi,
+        actions: int,
+        rng: np.random.Generator,  # of ε-greedy
+        noise: torch.Generator | None = None,  # of noisy layers and random fractions; None: means and midpoints
+    ) -> None:
+        self.network, self.phi, self.actions, self.rng, self.noise = network, phi, actions, rng, noise
         self.device = next(network.parameters()).device
 
     def act(self, obs: np.ndarray, epsilon: float) -> int:
@@ -31,5 +38,5 @@ class Actor:
     @torch.inference_mode()
     def greedy(self, obs: np.ndarray) -> np.ndarray:
         """[B, *obs] -> [B]"""
-        law = self.network(torch.from_numpy(obs).to(self.device), "act")
+        law = self.network(torch.from_numpy(obs).to(self.device), "act", self.noise)
         return greedy(q_values(law, self.phi)).cpu().numpy()

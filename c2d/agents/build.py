@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
-from c2d.agents import recipe as spec
+from c2d.agents import parts as spec
 from c2d.agents.learner import Learner, Loss
-from c2d.agents.recipe import PhiSpec, Recipe
+from c2d.agents.optimizer import Adam, CentredRmsProp, Optimizer
+from c2d.agents.parts import PhiSpec
+from c2d.agents.recipe import Recipe
 from c2d.envs.spec import EnvSpec
-from c2d.errors import UserError
+from c2d.errors import UserError, did_you_mean
 from c2d.nets import encoders
+from c2d.nets.heads.categorical import CategoricalHead
 from c2d.nets.heads.conjugated import ConjugatedHead
-from c2d.nets.layers import glorot
+from c2d.nets.heads.fraction import FractionHead
+from c2d.nets.heads.implicit import ImplicitHead
+from c2d.nets.heads.output import Style
+from c2d.nets.heads.quantile import QuantileHead
+from c2d.nets.heads.scalar import ScalarHead
+from c2d.nets.layers import initialise
 from c2d.nets.network import ValueNetwork
 from c2d.replay.buffer import Replay
-from c2d.replay.samplers import Sampler, UniformSampler
-from c2d.returns import bootstrap, cramer
+from c2d.replay.samplers import PrioritizedSampler, Sampler, UniformSampler
+from c2d.returns import bootstrap, categorical, cramer, point, quantile
 from c2d.returns import phi as phis
 from c2d.types import Phi
 
@@ -32,22 +40,69 @@ PHIS: dict[str, Callable[[PhiSpec], Phi]] = {
     "symlog": lambda p: phis.symlog(),
     "asinh": lambda p: phis.asinh(),
 }
-HEADS: dict[type, Callable[..., nn.Module]] = {spec.Conjugated: ConjugatedHead}
-LOSSES: dict[type, Callable[[Any], Loss]] = {spec.Cramer: lambda _: cramer.cramer}
-BOOTSTRAPS: dict[type, bootstrap.Bootstrap] = {spec.Greedy: bootstrap.GREEDY}
-SAMPLERS: dict[type, Callable[[Any, int], Sampler]] = {spec.Uniform: lambda _, capacity: UniformSampler(capacity)}
+HEADS: dict[type, Callable[..., nn.Module]] = {
+    spec.Scalar: ScalarHead,
+    spec.Categorical: CategoricalHead,
+    spec.Quantile: QuantileHead,
+    spec.Implicit: ImplicitHead,
+    spec.Fraction: FractionHead,
+    spec.Conjugated: ConjugatedHead,
+}
+LOSSES: dict[type, Callable[[Any], Loss]] = {
+    spec.Squared: lambda _: point.squared,
+    spec.Huber: lambda loss: point.huber(loss.kappa),
+    spec.CrossEntropy: lambda _: categorical.cross_entropy,
+    spec.QuantileHuber: lambda loss: quantile.quantile_huber(loss.kappa),
+    spec.Cramer: lambda _: cramer.cramer,
+}
+BOOTSTRAPS: dict[type, Callable[[Any], bootstrap.Bootstrap]] = {
+    spec.Greedy: lambda _: bootstrap.GREEDY,
+    spec.Double: lambda _: bootstrap.DOUBLE,
+    spec.Munchausen: lambda b: bootstrap.munchausen(b.alpha, b.temperature, b.floor),
+}
+SAMPLERS: dict[type, Callable[[Any, int], Sampler]] = {
+    spec.Uniform: lambda _, capacity: UniformSampler(capacity),
+    spec.Prioritized: lambda s, capacity: PrioritizedSampler(capacity, s.exponent, s.weight_exponent, s.eps),
+}
+OPTIMIZERS: dict[type, Callable[..., Optimizer]] = {spec.Optim: Adam, spec.RmsProp: CentredRmsProp}
+
+_trusted: set[str] = set()  # functions φ that the user named in this process
+
+
+def trust_phi(kind: str) -> None:
+    """The user named this φ: `my_package.my_module:my_phi` may be imported, which no file can bring about."""
+    _trusted.add(kind)
 
 
 def build_phi(recipe: Recipe) -> Phi:
-    return PHIS[recipe.phi.kind](recipe.phi)
+    kind = recipe.phi.kind
+    if kind in PHIS:
+        return PHIS[kind](recipe.phi)
+    if ":" not in kind:
+        accepted = f"{', '.join(PHIS)}, or my_package.my_module:my_phi"
+        raise UserError(f'unknown φ "{kind}".{did_you_mean(kind, PHIS)} Accepted: {accepted}')
+    if kind not in _trusted:
+        raise UserError(
+            f"φ is {kind}, code that is not imported because a file names it; if you trust it, add --phi.kind {kind} "
+            "(from Python: c2d.agents.build.trust_phi)"
+        )
+    module, _, name = kind.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"φ {kind} cannot be imported: {error}") from None
+    if not isinstance(found, Phi):
+        raise UserError(f"φ {kind} is no c2d.types.Phi: a pair of functions `to` and `back` on tensors")
+    return found
 
 
 def build_network(recipe: Recipe, env: EnvSpec, rng: torch.Generator) -> ValueNetwork:
-    """Encoder and head with Glorot weights drawn from `rng`."""
+    """Encoder and head with weights drawn from `rng`."""
     encoder = _build_encoder(recipe, env)
-    head = HEADS[type(recipe.head)](encoder.features, env.actions, **asdict(recipe.head))
+    style = Style(recipe.dueling, recipe.noise if recipe.noisy else None)
+    head = HEADS[type(recipe.head)](encoder.features, env.actions, style, **asdict(recipe.head))
     network = ValueNetwork(encoder, head)
-    glorot(network, rng)
+    initialise(network, rng, recipe.initializer)
     return network
 
 
@@ -69,18 +124,33 @@ def _build_encoder(recipe: Recipe, env: EnvSpec) -> Any:
         )
     if isinstance(encoder, spec.MinAtar):
         return encoders.minatar(env.obs_shape, encoder.channels, encoder.norm, pixel_scale)
+    if isinstance(encoder, spec.Impala):
+        return encoders.Impala(env.obs_shape, encoder.scale, pixel_scale)
     return encoders.nature(env.obs_shape, encoder.norm, encoder.padding, pixel_scale)
 
 
-def build_learner(recipe: Recipe, env: EnvSpec, rng: torch.Generator, device: str = "cpu") -> Learner:
-    online, target = (build_network(recipe, env, rng).to(device) for _ in range(2))
+def build_learner(
+    recipe: Recipe, env: EnvSpec, weights: torch.Generator, learning: torch.Generator, device: str = "cpu"
+) -> Learner:
+    """`weights` draws the initial weights, `learning` the noise and fractions of updates."""
+    online, target = (build_network(recipe, env, weights).to(device) for _ in range(2))
+    head = online.head
+    apart: list[nn.Parameter] = head.own_parameters() if isinstance(head, FractionHead) else []
+    together = [p for p in online.parameters() if not any(p is other for other in apart)]
+    optimizers = [OPTIMIZERS[type(recipe.optim)](together, recipe.optim)]
+    if isinstance(recipe.head, spec.Fraction):
+        h = recipe.head
+        optimizers.append(CentredRmsProp(apart, spec.RmsProp(h.learning_rate, h.decay, h.eps)))
     return Learner(
         online,
         target,
         build_phi(recipe),
         LOSSES[type(recipe.loss)](recipe.loss),
-        BOOTSTRAPS[type(recipe.bootstrap)],
-        recipe.optim,
+        BOOTSTRAPS[type(recipe.bootstrap)](recipe.bootstrap),
+        optimizers,
+        learning,
+        auxiliary=getattr(head, "auxiliary", None),
+        polyak=recipe.schedule.polyak,
     )
 
 
@@ -98,4 +168,4 @@ def build_replay(recipe: Recipe, env: EnvSpec, truncation: str, compress: bool) 
 
 
 def parameter_count(network: nn.Module) -> int:
-    return int(np.sum([p.numel() for p in network.parameters()]))
+    return sum(p.numel() for p in network.parameters())

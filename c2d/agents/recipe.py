@@ -6,96 +6,39 @@ The docstring under each field is its help text on the command line. Units are a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal
 
-
-@dataclass(frozen=True)
-class Nature:
-    """The convolutional encoder of DQN for 84×84 pictures: 32×8×8/4, 64×4×4/2, 64×3×3/1."""
-
-    norm: Literal["column", "channel", "none"] = "column"
-    """Batch normalization between each convolution and its ReLU: per image column (what the authors' runs did),
-    per channel (the paper's words), or none."""
-    padding: Literal["valid", "same"] = "valid"
-    """Convolution padding: valid (C2D) or same (Dopamine's baselines)."""
-
-
-@dataclass(frozen=True)
-class MinAtar:
-    """One 3×3 convolution with 16 channels, the usual encoder for 10×10 MinAtar planes."""
-
-    channels: int = 16
-    """Channels of the convolution."""
-    norm: Literal["column", "channel", "none"] = "none"
-    """Batch normalization between the convolution and its ReLU."""
-
-
-@dataclass(frozen=True)
-class Mlp:
-    """Dense layers with ReLU, for vector observations. The head adds one dense layer of its own."""
-
-    widths: tuple[int, ...] = (128,)
-    """Units of each dense layer."""
-
-
-EncoderSpec: TypeAlias = Nature | MinAtar | Mlp
-
-
-@dataclass(frozen=True)
-class Conjugated:
-    """C2D's head (Figure 1): probabilities, their embedding, and free atoms α·tanh(x/c)."""
-
-    atoms: int = 32
-    """N: atoms of the law of each action."""
-    alpha: float = 50.0
-    """α: initial scale of the support in φ-space; trained with the network."""
-    c: float = 5.0
-    """c: internal output scaling in α·tanh(x/c)."""
-    hidden: int = 512
-    """Units of the dense layer ψ(s)."""
-    embedding: int = 512
-    """Units of the embedding of all probabilities; 0 removes the coupling between probabilities and atoms."""
-    train_alpha: bool = True
-    """Whether α is trained."""
-
-
-HeadSpec: TypeAlias = Conjugated
-
-
-@dataclass(frozen=True)
-class PhiSpec:
-    """The homeomorphism φ that squeezes returns."""
-
-    kind: Literal["identity", "h", "scaled_h", "symlog", "asinh"] = "scaled_h"
-    """Which function."""
-    beta: float = 1.99
-    """β: scale of scaled_h, φ(x) = β·h(x)."""
-    eps: float = 1e-3
-    """ϵ of h(x) = sign(x)(√(1+|x|) − 1) + ϵx."""
-
-
-@dataclass(frozen=True)
-class Cramer:
-    """Squared Cramér distance (Algorithm 1)."""
-
-
-LossSpec: TypeAlias = Cramer
-
-
-@dataclass(frozen=True)
-class Greedy:
-    """The target network chooses its own greedy action (Algorithm 2)."""
-
-
-BootstrapSpec: TypeAlias = Greedy
-
-
-@dataclass(frozen=True)
-class Uniform:
-    """Uniform sampling with replacement."""
-
-
-SamplerSpec: TypeAlias = Uniform
+from c2d.agents.parts import (
+    BootstrapSpec,
+    Categorical,
+    Conjugated,
+    Cramer,
+    CrossEntropy,
+    Double,
+    EncoderSpec,
+    Fraction,
+    Greedy,
+    HeadSpec,
+    Huber,
+    Impala,
+    Implicit,
+    LossSpec,
+    MinAtar,
+    Mlp,
+    Munchausen,
+    Nature,
+    Optim,
+    OptimSpec,
+    PhiSpec,
+    Prioritized,
+    Quantile,
+    QuantileHuber,
+    RmsProp,
+    SamplerSpec,
+    Scalar,
+    Squared,
+    Uniform,
+)
 
 
 @dataclass(frozen=True)
@@ -112,6 +55,8 @@ class Schedule:
     """Agent steps between gradient steps."""
     target_period: int = 8_000
     """Agent steps between copies to the target network."""
+    polyak: float | None = None
+    """If given, the target network instead moves by this fraction toward the online one after each update."""
     random_history: int = 20_000
     """Uniformly random steps that fill the replay before training; they count toward nothing."""
     replay_capacity: int = 1_000_000
@@ -127,28 +72,6 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Optim:
-    """Adam with a bound on the global gradient norm."""
-
-    learning_rate: float = 0.5e-4
-    """Learning rate."""
-    learning_rate_final: float | None = None
-    """Learning rate after its linear decay; None keeps it constant, as the paper does."""
-    decay_updates: int = 0
-    """Gradient steps over which the learning rate falls to its final value."""
-    eps: float = 0.01 / 32
-    """Adam's ε, which keeps steps small where gradients are tiny."""
-    eps_form: Literal["keras", "torch"] = "keras"
-    """Where ε enters: keras adds it to √v before bias correction (the authors' runs), torch after."""
-    beta1: float = 0.9
-    """Decay of the mean of gradients."""
-    beta2: float = 0.999
-    """Decay of the mean of squared gradients."""
-    clip_norm: float | None = 10.0
-    """Largest global norm of a gradient; None leaves gradients alone."""
-
-
-@dataclass(frozen=True)
 class Recipe:
     """One row = one algorithm."""
 
@@ -158,9 +81,41 @@ class Recipe:
     loss: LossSpec = field(default_factory=Cramer)
     bootstrap: BootstrapSpec = field(default_factory=Greedy)
     sampler: SamplerSpec = field(default_factory=Uniform)
+    dueling: bool = False
+    """Output as a value of the state plus centred advantages of the actions."""
+    noisy: bool = False
+    """Factorised Gaussian noise on the weights of the head's layers, for exploration."""
+    noise: float = 0.5
+    """σ₀: initial size of that noise."""
+    initializer: Literal["glorot", "orthogonal"] = "glorot"
+    """Initial weights of convolutions and dense layers; noisy layers have their own."""
     n_step: int = 1
     """n of n-step returns."""
     clip_reward: float | None = None
     """Bound on |reward| as the learner sees it; None (C2D) learns on raw rewards. Scores are always raw."""
     schedule: Schedule = field(default_factory=Schedule)
-    optim: Optim = field(default_factory=Optim)
+    optim: OptimSpec = field(default_factory=Optim)
+
+
+# What each part can be, by the names on the command line.
+PARTS: dict[str, dict[str, type]] = {
+    "encoder": {"nature": Nature, "minatar": MinAtar, "mlp": Mlp, "impala": Impala},
+    "head": {
+        "scalar": Scalar,
+        "categorical": Categorical,
+        "quantile": Quantile,
+        "implicit": Implicit,
+        "fraction": Fraction,
+        "conjugated": Conjugated,
+    },
+    "loss": {
+        "squared": Squared,
+        "huber": Huber,
+        "cross-entropy": CrossEntropy,
+        "quantile-huber": QuantileHuber,
+        "cramer": Cramer,
+    },
+    "bootstrap": {"greedy": Greedy, "double": Double, "munchausen": Munchausen},
+    "sampler": {"uniform": Uniform, "prioritized": Prioritized},
+    "optim": {"adam": Optim, "rmsprop": RmsProp},
+}

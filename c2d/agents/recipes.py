@@ -4,10 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
-from c2d.agents.recipe import Conjugated, MinAtar, Mlp, Nature, Recipe
+from c2d.agents.parts import (
+    Categorical,
+    Conjugated,
+    CrossEntropy,
+    Double,
+    Fraction,
+    HeadSpec,
+    Huber,
+    Implicit,
+    MinAtar,
+    Mlp,
+    Munchausen,
+    Nature,
+    Optim,
+    OptimSpec,
+    PhiSpec,
+    Prioritized,
+    Quantile,
+    QuantileHuber,
+    RmsProp,
+    Scalar,
+    Squared,
+)
+from c2d.agents.recipe import Recipe, Schedule
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError, did_you_mean
+
+# ---------------------------------------------------------------------------------------------------------- C2D
 
 # C2D as the authors ran it (paper, appendix tables; normalization, initialization and Adam's form from their code).
 # Every value is a default of `recipe.py`, where the names of the paper stand beside them.
@@ -16,7 +42,100 @@ C2D = Recipe()
 # The paper's wording: batch normalization per channel.
 C2D_CHANNEL = replace(C2D, encoder=Nature(norm="channel"))
 
-RECIPES: dict[str, Recipe] = {"c2d": C2D, "c2d-channel": C2D_CHANNEL}
+# Two of Rainbow's ingredients alone. Priority: (squared Cramér distance)^½, which for sure returns is |TD error|^½,
+# the exponent of Rainbow (Hessel et al. 2018, Table 1).
+C2D_PER3 = replace(C2D, n_step=3, sampler=Prioritized())
+
+# With a noisy network nothing else explores (Hessel et al. 2018, Table 1).
+_NO_EPSILON = replace(C2D.schedule, epsilon_initial=0.0, epsilon_min=0.0, epsilon_eval=0.0)
+
+# What the paper's last sentence asks for: C2D with Rainbow's other ingredients; -full adds dueling.
+RAINBOW_C2D = replace(C2D_PER3, bootstrap=Double(), noisy=True, schedule=_NO_EPSILON)
+RAINBOW_C2D_FULL = replace(RAINBOW_C2D, dueling=True)
+
+# ---------------------------------------------------------------------------------------------------- baselines
+
+# Common to Dopamine's agents (Castro et al. 2018): "same" padding, no normalization, rewards clipped to ±1, φ the
+# identity, Adam without a bound on gradients and with ε as TensorFlow 1 placed it.
+_ADAM = Optim(learning_rate=6.25e-5, eps=1.5e-4, clip_norm=None)
+_DOPAMINE = replace(
+    C2D,
+    encoder=Nature(norm="none", padding="same"),
+    phi=PhiSpec("identity"),
+    clip_reward=1.0,
+    optim=_ADAM,
+)
+
+# Mnih et al. 2015 with Dopamine's settings: Huber loss, centred RMSProp of rate 2.5e-4, decay 0.95, ε 1e-5.
+DQN = replace(_DOPAMINE, head=Scalar(), loss=Huber(), optim=RmsProp())
+# Dopamine's later DQN: squared loss, Adam of rate 6.25e-5, ε 1.5e-4.
+DQN_ADAM = replace(_DOPAMINE, head=Scalar(), loss=Squared())
+# Pohlen et al. 2018: DQN on raw rewards with the target h(r + γ h⁻¹(Q)); h with ε 1e-3, as in later work (there 1e-2).
+TH_DQN = replace(DQN_ADAM, phi=PhiSpec("h"), clip_reward=None)
+
+# Bellemare et al. 2017 with Dopamine's settings: 51 atoms on ±10, Adam of rate 2.5e-4, ε 3.125e-4.
+C51 = replace(
+    _DOPAMINE,
+    head=Categorical(),
+    loss=CrossEntropy(),
+    optim=replace(_ADAM, learning_rate=2.5e-4, eps=3.125e-4),
+)
+
+# Adam of QR-DQN, IQN and FQF: rate 5e-5, ε 3.125e-4.
+_QUANTILE_ADAM = replace(_ADAM, learning_rate=5e-5, eps=3.125e-4)
+# Dabney et al. 2018a with Dopamine's settings: 200 quantiles, κ 1, 3 steps, prioritised replay.
+QR_DQN = replace(
+    _DOPAMINE, head=Quantile(), loss=QuantileHuber(), n_step=3, sampler=Prioritized(), optim=_QUANTILE_ADAM
+)
+# Dabney et al. 2018b with Dopamine's settings: 64, 64 and 32 fractions, 64 cosines, κ 1, 3 steps, uniform replay.
+IQN = replace(_DOPAMINE, head=Implicit(), loss=QuantileHuber(), n_step=3, optim=_QUANTILE_ADAM)
+# Vieillard et al. 2020: IQN with the Munchausen term, α 0.9, temperature 0.03, l₀ −1.
+MUNCHAUSEN_IQN = replace(IQN, bootstrap=Munchausen())
+# Yang et al. 2019: 32 proposed fractions, 1 step; RMSProp of rate 2.5e-9 for the fractions.
+FQF = replace(_DOPAMINE, head=Fraction(), loss=QuantileHuber(), optim=_QUANTILE_ADAM)
+
+# Dopamine's Rainbow: C51 with 3 steps and prioritised replay; Adam of rate 6.25e-5, ε 1.5e-4.
+RAINBOW = replace(_DOPAMINE, head=Categorical(), loss=CrossEntropy(), n_step=3, sampler=Prioritized())
+# All six ingredients (Hessel et al. 2018) as Dopamine arranges them: one shared noisy dense layer, dueling on it.
+RAINBOW_FULL = replace(RAINBOW, bootstrap=Double(), dueling=True, noisy=True, schedule=_NO_EPSILON)
+
+# ------------------------------------------------------------------------------------------------- conjugated
+
+# C51 and QR-DQN on raw rewards through C2D's φ. The grid covers the same φ-space as C2D's atoms at first, ±50.
+C51_CONJUGATED = replace(C51, phi=PhiSpec(), clip_reward=None, head=Categorical(v_min=-50.0, v_max=50.0))
+QR_DQN_CONJUGATED = replace(QR_DQN, phi=PhiSpec(), clip_reward=None)
+
+
+class Row(NamedTuple):
+    """A recipe with what `c2d recipes` says of it."""
+
+    recipe: Recipe
+    paper: str
+    settings: str  # where they come from
+    about: str
+
+
+_CASTRO = "Dopamine (Castro et al. 2018)"
+ROWS: dict[str, Row] = {
+    "c2d": Row(C2D, "Lindenberg et al. 2022", "paper and authors' code", "C2D as its authors ran it"),
+    "c2d-channel": Row(C2D_CHANNEL, "Lindenberg et al. 2022", "paper", "C2D in the paper's words"),
+    "c2d-per3": Row(C2D_PER3, "Lindenberg et al. 2022", "ours", "C2D with 3 steps and prioritised replay"),
+    "rainbow-c2d": Row(RAINBOW_C2D, "Lindenberg et al. 2022, last sentence", "ours", "also double and noisy"),
+    "rainbow-c2d-full": Row(RAINBOW_C2D_FULL, "Lindenberg et al. 2022, last sentence", "ours", "also dueling"),
+    "dqn": Row(DQN, "Mnih et al. 2015", _CASTRO, "one atom, Huber loss, RMSProp"),
+    "dqn-adam": Row(DQN_ADAM, "Mnih et al. 2015", "Dopamine's later settings", "one atom, squared loss, Adam"),
+    "th-dqn": Row(TH_DQN, "Pohlen et al. 2018", "as dqn-adam", "DQN on raw rewards through h"),
+    "c51": Row(C51, "Bellemare et al. 2017", _CASTRO, "probabilities on a fixed grid"),
+    "c51-conjugated": Row(C51_CONJUGATED, "Bellemare et al. 2017", "ours", "C51 on raw rewards through φ"),
+    "qr-dqn": Row(QR_DQN, "Dabney et al. 2018a", _CASTRO, "200 quantiles"),
+    "qr-dqn-conjugated": Row(QR_DQN_CONJUGATED, "Dabney et al. 2018a", "ours", "QR-DQN on raw rewards through φ"),
+    "iqn": Row(IQN, "Dabney et al. 2018b", _CASTRO, "quantiles at random fractions"),
+    "fqf": Row(FQF, "Yang et al. 2019", "their paper", "quantiles at learned fractions"),
+    "munchausen-iqn": Row(MUNCHAUSEN_IQN, "Vieillard et al. 2020", "their paper", "IQN with a soft policy"),
+    "rainbow": Row(RAINBOW, "Hessel et al. 2018", _CASTRO, "C51 with 3 steps and prioritised replay"),
+    "rainbow-full": Row(RAINBOW_FULL, "Hessel et al. 2018", "Dopamine's full Rainbow", "all six ingredients"),
+}
+RECIPES: dict[str, Recipe] = {name: row.recipe for name, row in ROWS.items()}
 
 
 def find(name: str) -> Recipe:
@@ -25,10 +144,14 @@ def find(name: str) -> Recipe:
     return RECIPES[name]
 
 
+# -------------------------------------------------------------------------------------------------------- scales
+
+
 def adapt(recipe: Recipe, env: EnvSpec) -> Recipe:
     """The row at the scale of an environment: the paper's settings for Atari, smaller ones for small worlds.
 
-    Only sizes and schedules change: head kind, φ, loss, bootstrap and sampler remain what makes the algorithm.
+    Only sizes, grids, rates and schedules change: head kind, φ, loss, bootstrap and sampler remain what makes the
+    algorithm.
     """
     return _SCALES[_scale(env)](recipe, env)
 
@@ -50,8 +173,8 @@ def _minatar(recipe: Recipe, env: EnvSpec) -> Recipe:
     return replace(
         recipe,
         encoder=MinAtar(),
-        head=_shrink(recipe.head, 128),
-        schedule=replace(
+        head=_shrink(recipe.head, 128, reach=30.0),
+        schedule=_small(
             recipe.schedule,
             steps_per_iteration=10_000,
             update_period=2,
@@ -60,17 +183,20 @@ def _minatar(recipe: Recipe, env: EnvSpec) -> Recipe:
             replay_capacity=100_000,
             epsilon_decay_steps=20_000,
         ),
-        optim=replace(recipe.optim, learning_rate=1e-3),
+        optim=_faster(recipe.optim, 1e-3),
     )
 
 
 def _vector(recipe: Recipe, env: EnvSpec) -> Recipe:
-    # Chosen on CartPole. The decay settles a policy that otherwise keeps falling from and returning to its best.
+    # Chosen on CartPole with C2D. The decay settles a policy that otherwise keeps falling from its best.
+    optim = _faster(recipe.optim, 2e-3)
+    if isinstance(optim, Optim):
+        optim = replace(optim, learning_rate_final=2e-5, decay_updates=10_000)
     return replace(
         recipe,
         encoder=Mlp((256,)),
-        head=_shrink(recipe.head, 256),
-        schedule=replace(
+        head=_shrink(recipe.head, 256, reach=100.0),
+        schedule=_small(
             recipe.schedule,
             steps_per_iteration=5_000,
             batch_size=128,
@@ -80,12 +206,12 @@ def _vector(recipe: Recipe, env: EnvSpec) -> Recipe:
             replay_capacity=100_000,
             epsilon_decay_steps=5_000,
         ),
-        optim=replace(recipe.optim, learning_rate=2e-3, learning_rate_final=2e-5, decay_updates=10_000),
+        optim=optim,
     )
 
 
 def _picture(recipe: Recipe, env: EnvSpec) -> Recipe:
-    schedule = replace(
+    schedule = _small(
         recipe.schedule,
         steps_per_iteration=50_000,
         replay_capacity=100_000,
@@ -100,8 +226,23 @@ def _planes(recipe: Recipe, env: EnvSpec) -> Recipe:
     return _minatar(recipe, env)
 
 
-def _shrink(head: Conjugated, units: int) -> Conjugated:
-    return replace(head, hidden=units, embedding=units if head.embedding else 0)
+def _small(schedule: Schedule, **changes: int) -> Schedule:
+    return replace(schedule, **changes)  # type: ignore[arg-type]  # all of them are whole numbers
+
+
+def _shrink(head: HeadSpec, units: int, reach: float) -> HeadSpec:
+    """Fewer units; and a grid that reaches as far as returns do, which are not clipped to ±1 in small worlds."""
+    head = replace(head, hidden=units)
+    if isinstance(head, Conjugated):
+        return replace(head, embedding=units if head.embedding else 0)
+    if isinstance(head, Categorical):
+        return replace(head, v_min=-reach, v_max=reach)
+    return head
+
+
+def _faster(optim: OptimSpec, rate: float) -> OptimSpec:
+    """Small worlds bear larger steps."""
+    return replace(optim, learning_rate=rate)
 
 
 _SCALES: dict[str, Callable[[Recipe, EnvSpec], Recipe]] = {

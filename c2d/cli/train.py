@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from c2d.agents.recipe import MinAtar, Mlp, Nature
+from c2d.agents.build import trust_phi
+from c2d.agents.recipe import PARTS, Recipe
 from c2d.cli.settings import parse, peek
 from c2d.config import Config, default_config, read_config
-from c2d.errors import UserError
-
-ENCODERS: dict[str, Any] = {"nature": Nature, "minatar": MinAtar, "mlp": Mlp}
+from c2d.errors import UserError, did_you_mean
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -30,7 +28,7 @@ def read(arguments: list[str]) -> Config:
     file, arguments = peek(arguments, "--config", remove=True)
     recipe, _ = peek(arguments, "--recipe")
     protocol, _ = peek(arguments, "--protocol")
-    encoder, arguments = peek(arguments, "--encoder", remove=True)
+    chosen, arguments = _take_parts(arguments)
     if file is not None:
         if recipe is not None or protocol is not None:
             raise UserError("--config already says which recipe and protocol; leave out --recipe and --protocol")
@@ -42,11 +40,36 @@ def read(arguments: list[str]) -> Config:
         config = default_config("atari/breakout", recipe or "c2d", protocol)
     else:
         raise UserError("which environment? c2d train ENV, such as breakout, minatar/breakout or gym/CartPole-v1")
-    if encoder is not None:
-        if encoder not in ENCODERS:
-            raise UserError(f'unknown encoder "{encoder}"; accepted: {", ".join(ENCODERS)}')
-        config = dataclasses.replace(config, agent=dataclasses.replace(config.agent, encoder=ENCODERS[encoder]()))
-    return parse(config, arguments)
+    config = dataclasses.replace(config, agent=exchange(config.agent, chosen))
+    config = parse(config, arguments)
+    if peek(arguments, "--phi.kind")[0] is not None:
+        trust_phi(config.agent.phi.kind)
+    return config
+
+
+def exchange(recipe: Recipe, chosen: dict[str, str]) -> Recipe:
+    """Other parts with their default settings; layers keep their size where both kinds have one."""
+    for part, name in chosen.items():
+        if name not in PARTS[part]:
+            hint = did_you_mean(name, PARTS[part])
+            raise UserError(f'unknown {part} "{name}".{hint} Accepted: {", ".join(PARTS[part])}')
+        new, old = PARTS[part][name](), getattr(recipe, part)
+        if type(new) is type(old):
+            continue
+        kept = {f.name for f in dataclasses.fields(new)} & {"hidden", "learning_rate"}
+        same = {field: getattr(old, field) for field in kept if hasattr(old, field)}
+        recipe = dataclasses.replace(recipe, **{part: dataclasses.replace(new, **same)})
+    return recipe
+
+
+def _take_parts(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
+    """`--head quantile` and the like, which decide what settings there are."""
+    chosen = {}
+    for part in PARTS:
+        name, arguments = peek(arguments, f"--{part}", remove=True)
+        if name is not None:
+            chosen[part] = name
+    return chosen, arguments
 
 
 def _take_env(arguments: list[str]) -> tuple[str | None, list[str]]:

@@ -98,6 +98,31 @@ class Dense(nn.Module):
         return x
 
 
+class Impala(nn.Module):
+    """The residual encoder of Espeholt et al. 2018: three blocks, each a convolution, a pooling, two residual pairs."""
+
+    def __init__(self, obs_shape: tuple[int, ...], scale: int, pixel_scale: float) -> None:
+        super().__init__()
+        channels, height, width = obs_shape
+        self.pixel_scale = pixel_scale
+        self.blocks = nn.ModuleList()
+        for out in (16 * scale, 32 * scale, 32 * scale):
+            layers = [nn.Conv2d(channels, out, 3, padding=1), *(nn.Conv2d(out, out, 3, padding=1) for _ in range(4))]
+            self.blocks.append(nn.ModuleList(layers))
+            channels, height, width = out, (height + 1) // 2, (width + 1) // 2
+        self.features = channels * height * width
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, obs: Tensor) -> Tensor:  # [B, C, H, W] u8 or f32 -> [B, D] f32
+        x = channels_last(obs) * self.pixel_scale
+        for block in self.blocks:
+            first, *residual = list(block.children())
+            x = F.max_pool2d(first(x), 3, stride=2, padding=1)
+            for one, two in (residual[:2], residual[2:]):
+                x = x + two(F.relu(one(F.relu(x))))
+        return F.relu(x).permute(0, 2, 3, 1).flatten(1)
+
+
 def nature(obs_shape: tuple[int, ...], norm: Norm, padding: Padding, pixel_scale: float) -> Convolutions:
     """The encoder of DQN for 84×84 pictures (Mnih et al. 2015), with C2D's normalization."""
     return Convolutions(obs_shape, ((32, 8, 4), (64, 4, 2), (64, 3, 1)), norm, padding, pixel_scale)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import torch
@@ -113,10 +114,71 @@ class BatchNormReLU(nn.Module):
         return F.relu(y, inplace=True)
 
 
-def glorot(module: nn.Module, rng: torch.Generator) -> None:
-    """Keras' defaults for dense layers and convolutions: Glorot uniform weights, zero biases."""
+class PlainLinear(nn.Linear):
+    """A dense layer that takes, and ignores, the generator of noisy ones."""
+
+    def forward(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:  # [..., D] -> [..., D']
+        return F.linear(x, self.weight, self.bias)
+
+
+class NoisyLinear(nn.Module):
+    """A dense layer with factorised Gaussian noise on its weights (Fortunato et al. 2018, Eqs. 10 and 11).
+
+    weight + sigma_weight ⊙ f(ε')f(ε)ᵀ, f(x) = sign(x)√|x|, drawn anew in each pass, once for the whole batch.
+    Without a generator the weights are their means.
+    """
+
+    def __init__(self, inputs: int, outputs: int, sigma: float) -> None:
+        super().__init__()
+        self.inputs, self.outputs = inputs, outputs
+        self.weight = nn.Parameter(torch.empty(outputs, inputs))
+        self.bias = nn.Parameter(torch.empty(outputs))
+        self.sigma_weight = nn.Parameter(torch.full((outputs, inputs), sigma / math.sqrt(inputs)))
+        self.sigma_bias = nn.Parameter(torch.full((outputs,), sigma / math.sqrt(inputs)))
+
+    def initialise(self, rng: torch.Generator) -> None:
+        """Means uniform in ±1/√inputs (Sec. 3.2 there)."""
+        bound = 1.0 / math.sqrt(self.inputs)
+        for mean in (self.weight, self.bias):
+            nn.init.uniform_(mean, -bound, bound, generator=rng)
+
+    def forward(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:  # [..., D] -> [..., D']
+        if rng is None:
+            return F.linear(x, self.weight, self.bias)
+        noise = torch.randn(self.inputs + self.outputs, generator=rng, device=x.device)
+        noise = noise.sign() * noise.abs().sqrt_()
+        inward, outward = noise[: self.inputs], noise[self.inputs :]
+        return _noisy_linear(x, self.weight, self.sigma_weight, self.bias, self.sigma_bias, inward, outward)
+
+
+def _noisy_linear(
+    x: Tensor, weight: Tensor, sigma: Tensor, bias: Tensor, sigma_bias: Tensor, inward: Tensor, outward: Tensor
+) -> Tensor:
+    """The noisy part as a product of its own, with no matrix of noise: (σ (x ⊙ f(ε))) ⊙ f(ε')."""
+    noisy = F.linear(x * inward, sigma, sigma_bias)
+    return torch.addcmul(F.linear(x, weight, bias), noisy, outward)
+
+
+class CosineEmbedding(nn.Module):
+    """φ_j(τ) = ReLU(Σ_i cos(πiτ) w_ij + b_j), i = 1 … n (Dabney et al. 2018, Eq. 4, with i from 1 as in Dopamine)."""
+
+    def __init__(self, cosines: int, features: int) -> None:
+        super().__init__()
+        self.dense = PlainLinear(cosines, features)
+        self.frequencies: Tensor
+        self.register_buffer("frequencies", math.pi * torch.arange(1, cosines + 1), persistent=False)
+
+    def forward(self, taus: Tensor) -> Tensor:  # [B, K] -> [B, K, D]
+        return F.relu(self.dense(torch.cos(taus.unsqueeze(-1) * self.frequencies)))
+
+
+def initialise(module: nn.Module, rng: torch.Generator, how: Literal["glorot", "orthogonal"] = "glorot") -> None:
+    """Initial weights. Glorot uniform with zero biases is Keras' default; noisy layers have their own."""
+    fill = {"glorot": nn.init.xavier_uniform_, "orthogonal": nn.init.orthogonal_}[how]
     for layer in module.modules():
-        if isinstance(layer, nn.Linear | nn.Conv2d):
-            nn.init.xavier_uniform_(layer.weight, generator=rng)
+        if isinstance(layer, NoisyLinear):
+            layer.initialise(rng)
+        elif isinstance(layer, nn.Linear | nn.Conv2d):
+            fill(layer.weight, generator=rng)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)

@@ -14,14 +14,16 @@ MODES: dict[Purpose, NormMode] = {"act": "running", "choose": "batch", "predict"
 
 
 class Head(Protocol):
-    """features -> the law of every action. `taus` is for heads that sample fractions."""
+    """features -> the law of every action."""
+
+    samples: bool  # whether two passes over the same features give different laws
 
     def __call__(
         self,
         features: Tensor,
         purpose: Purpose,
-        rng: torch.Generator | None = None,
-        taus: Tensor | None = None,
+        rng: torch.Generator | None = None,  # of noise and fractions; None: means and midpoints
+        like: ReturnDist | None = None,  # the prediction whose fractions a target takes over, in FQF
     ) -> ReturnDist: ...  # [B, D] -> [B, A, N]
 
     def diagnostics(self) -> dict[str, float]:
@@ -37,10 +39,24 @@ class ValueNetwork(nn.Module):
         self.encoder, self.head = encoder, head
         self._norms = [layer for layer in encoder.modules() if isinstance(layer, BatchNormReLU)]
 
-    def forward(self, obs: Tensor, purpose: Purpose, rng: torch.Generator | None = None) -> ReturnDist:
+    def features(self, obs: Tensor, purpose: Purpose) -> Tensor:  # [B, *obs] -> [B, D]
         with_mode(self._norms, purpose)
-        law: ReturnDist = self.head(self.encoder(obs), purpose, rng)
+        out: Tensor = self.encoder(obs)
+        return out
+
+    def forward(
+        self, obs: Tensor, purpose: Purpose, rng: torch.Generator | None = None, like: ReturnDist | None = None
+    ) -> ReturnDist:
+        law: ReturnDist = self.head(self.features(obs, purpose), purpose, rng, like)
         return law
+
+    def choose_and_target(
+        self, obs: Tensor, rng: torch.Generator | None, like: ReturnDist
+    ) -> tuple[ReturnDist, ReturnDist]:
+        """Two laws over one pass of the encoder: to choose an action by, and to bootstrap from. One if no sampling."""
+        features = self.features(obs, "target")
+        law: ReturnDist = self.head(features, "target", rng, like)
+        return (self.head(features, "choose", rng) if self.head.samples else law), law
 
     def diagnostics(self) -> dict[str, float]:
         """What the head finds worth recording."""
@@ -55,8 +71,11 @@ def with_mode(norms: list[BatchNormReLU], purpose: Purpose) -> None:
 
 
 @torch.no_grad()
-def synchronize(target: nn.Module, online: nn.Module) -> None:
-    """Copy parameters and buffers (normalization statistics too) to the target network."""
+def synchronize(target: nn.Module, online: nn.Module, fraction: float = 1.0) -> None:
+    """Move the target network toward the online one, statistics included; by default all the way."""
     online_state = online.state_dict()
     for name, tensor in target.state_dict().items():
-        tensor.copy_(online_state[name])
+        if fraction == 1.0:
+            tensor.copy_(online_state[name])
+        else:
+            tensor.lerp_(online_state[name], fraction)

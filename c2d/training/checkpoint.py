@@ -130,7 +130,7 @@ class Checkpoints:
         try:
             _unpack_tensors(session, checkpoint.tensors, head, checkpoint.segments)
             astray = session.restore(checkpoint.state)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
             raise Damaged(f"{checkpoint.path} does not fit the run: {error}") from None
         self._segments = checkpoint.segments
         return astray

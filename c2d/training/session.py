@@ -74,13 +74,20 @@ class Session:
         self.schedule = recipe.schedule
         self.env = make(config.env, config.rules, integer(seed, "environment"))
         self.stack = FrameStack(self.env.spec)
-        self.learner = build_learner(recipe, self.env.spec, torch_generator(seed, "weights"), config.device)
+        device = config.device
+        learning, acting = (torch_generator(seed, name, device) for name in ("learning", "acting"))
+        self.learner = build_learner(recipe, self.env.spec, torch_generator(seed, "weights"), learning, device)
         self.replay = build_replay(recipe, self.env.spec, config.rules.truncation, config.compress_replay)
         self.actor = Actor(
-            self.learner.online, self.learner.phi, self.env.spec.actions, numpy_generator(seed, "actions")
+            self.learner.online,
+            self.learner.phi,
+            self.env.spec.actions,
+            numpy_generator(seed, "actions"),
+            acting,
         )
         self.sampling = numpy_generator(seed, "replay")
         self.generators = {"actions": self.actor.rng, "replay": self.sampling}
+        self.torch_generators = {"learning": learning, "acting": acting}
         self.history = 0  # random steps made before training
         self.step = 0  # training steps made
         self.iteration = 0  # iterations completed
@@ -159,6 +166,7 @@ class Session:
             "updates": self.learner.updates,
             "tally": vars(self.tally).copy(),
             "generators": {name: rng.bit_generator.state for name, rng in self.generators.items()},
+            "torch_generators": {n: rng.get_state().numpy().tobytes() for n, rng in self.torch_generators.items()},
             "environment": self.env.save(),
         }
 
@@ -171,10 +179,14 @@ class Session:
         counters = [state[name] for name in ("history", "step", "iteration", "updates")]
         if any(type(counter) is not int or counter < 0 for counter in counters):
             raise ValueError(f"counters are {counters}")
-        self.history, self.step, self.iteration, self.learner.optimizer.updates = counters
+        self.history, self.step, self.iteration, updates = counters
+        for optimizer in self.learner.optimizers:
+            optimizer.updates = updates
         self.tally = Tally(**state["tally"])
         for name, rng in self.generators.items():
             rng.bit_generator.state = state["generators"][name]
+        for name, torch_rng in self.torch_generators.items():
+            torch_rng.set_state(torch.frombuffer(bytearray(state["torch_generators"][name]), dtype=torch.uint8))
         try:
             self.env.restore(state["environment"])
         except Astray as error:

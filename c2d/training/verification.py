@@ -63,7 +63,7 @@ def digests(session: Session) -> dict[str, str]:
     state = session.state()
     replay = session.replay
     parts: dict[str, Any] = {
-        "random generators": state.pop("generators"),
+        "random generators": [state.pop("generators"), state.pop("torch_generators")],
         "environment": state.pop("environment"),
         "counters and statistics": state,
     }

@@ -10,7 +10,8 @@ import torch
 
 from c2d.agents import learner as learner_module
 from c2d.agents.build import build_learner
-from c2d.agents.recipe import Conjugated, MinAtar, Mlp, Optim, Recipe
+from c2d.agents.parts import Conjugated, MinAtar, Mlp, Optim
+from c2d.agents.recipe import Recipe
 from c2d.envs.spec import EnvSpec
 from c2d.returns.bellman import backup
 from c2d.returns.bootstrap import Bootstrap
@@ -26,7 +27,7 @@ HEAD = Conjugated(atoms=5, hidden=16, embedding=8)
 def make(optim=None, encoder=None, seed=0):
     recipe = Recipe(encoder=encoder or Mlp((8,)), head=HEAD, optim=optim or Optim(learning_rate=1e-3))
     env = PLANES if isinstance(encoder, MinAtar) else VECTOR
-    return build_learner(recipe, env, torch.Generator().manual_seed(seed))
+    return build_learner(recipe, env, torch.Generator().manual_seed(seed), torch.Generator())
 
 
 def batch(size=16, planes=False, seed=0, weight=None):
@@ -130,12 +131,12 @@ def test_learning_rate_falls_linearly_with_updates():
     learner = make(Optim(learning_rate=1e-2, learning_rate_final=2e-3, decay_updates=4))
     rates = []
     for _ in range(7):
-        rates.append(learner.optimizer.learning_rate)
+        rates.append(learner.optimizers[0].learning_rate)
         learner.update(batch())
     assert rates == pytest.approx([1e-2, 8e-3, 6e-3, 4e-3, 2e-3, 2e-3, 2e-3])
     learner = make(Optim(learning_rate=1e-2))
     learner.update(batch())
-    assert learner.optimizer.learning_rate == 1e-2
+    assert learner.optimizers[0].learning_rate == 1e-2
 
 
 def test_the_two_forms_differ():
@@ -246,12 +247,12 @@ def test_no_gradient_reaches_the_target_network():
     learner = make()
     learner.update(batch())
     assert all(not p.requires_grad and p.grad is None for p in learner.target.parameters())
-    assert {id(p) for p in learner.optimizer.parameters} == {id(p) for p in learner.online.parameters()}
+    assert {id(p) for p in learner.optimizers[0].parameters} == {id(p) for p in learner.online.parameters()}
 
 
 def test_untrained_alpha_stays():
     recipe = Recipe(encoder=Mlp((8,)), head=Conjugated(atoms=5, hidden=16, embedding=8, train_alpha=False))
-    learner = build_learner(recipe, VECTOR, torch.Generator().manual_seed(0))
+    learner = build_learner(recipe, VECTOR, torch.Generator().manual_seed(0), torch.Generator())
     for _ in range(3):
         learner.update(batch())
     assert learner.online.head.alpha.item() == 50.0
@@ -265,7 +266,7 @@ def test_passes_are_those_the_bootstrap_asks_for():
     asked = []
 
     def spy(laws, data, phi):
-        asked.append((laws.online_next is not None, laws.target_now is not None))
+        asked.append((laws.choose_next is not laws.target_next, laws.target_now is not None))
         law = laws.target_next
         return data.reward + 1e3, law._replace(atoms=law.atoms[:, 0], log_probs=law.log_probs[:, 0])
 

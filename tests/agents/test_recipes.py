@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
-from c2d.agents.build import BOOTSTRAPS, HEADS, LOSSES, PHIS, SAMPLERS, build_phi
-from c2d.agents.recipe import Conjugated, Cramer, Greedy, MinAtar, Mlp, Nature, Recipe, Uniform
+from c2d.agents.build import BOOTSTRAPS, HEADS, LOSSES, OPTIMIZERS, PHIS, SAMPLERS, build_phi
+from c2d.agents.parts import Conjugated, Cramer, Greedy, MinAtar, Mlp, Nature, Uniform
+from c2d.agents.recipe import PARTS, Recipe
 from c2d.agents.recipes import RECIPES, adapt, find
 from c2d.config import default_config
 from c2d.envs.protocols import PROTOCOLS
@@ -23,7 +24,10 @@ ATARI = env("atari", (1, 84, 84))
 
 
 def test_recipes_are_these():
-    assert list(RECIPES) == ["c2d", "c2d-channel"]
+    assert list(RECIPES) == [
+        "c2d", "c2d-channel", "c2d-per3", "rainbow-c2d", "rainbow-c2d-full", "dqn", "dqn-adam", "th-dqn", "c51",
+        "c51-conjugated", "qr-dqn", "qr-dqn-conjugated", "iqn", "fqf", "munchausen-iqn", "rainbow", "rainbow-full",
+    ]  # fmt: skip
 
 
 def test_table_of_c2d_settings():
@@ -79,8 +83,10 @@ def test_channel_row_differs_in_its_normalization_only():
 
 def test_every_part_of_a_row_has_its_builder():
     assert LOSSES[Cramer](Cramer()) is cramer
-    assert BOOTSTRAPS[Greedy].fn is greedy_bootstrap
-    assert set(HEADS) == {Conjugated} and set(SAMPLERS) == {Uniform}
+    assert BOOTSTRAPS[Greedy](Greedy()).fn is greedy_bootstrap
+    tables = {"head": HEADS, "loss": LOSSES, "bootstrap": BOOTSTRAPS, "sampler": SAMPLERS, "optim": OPTIMIZERS}
+    for part, table in tables.items():
+        assert set(table) == set(PARTS[part].values()), part
     assert set(PHIS) == {"identity", "h", "scaled_h", "symlog", "asinh"}
 
 

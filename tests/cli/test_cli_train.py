@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from c2d.agents.recipe import MinAtar, Mlp, Nature
+from c2d.agents.parts import MinAtar, Mlp, Nature
 from c2d.cli.main import main
 from c2d.cli.train import read
 from c2d.config import default_config, to_json

@@ -5,13 +5,14 @@ import pytest
 import torch
 
 from c2d.nets.heads.conjugated import ConjugatedHead
+from c2d.nets.heads.output import Style
 
 B, D, A, N = 3, 10, 2, 4
 
 
 def make(**settings):
     torch.manual_seed(0)
-    head = ConjugatedHead(D, A, atoms=N, hidden=6, **{"alpha": 9.0, "c": 0.7, "embedding": 5, **settings})
+    head = ConjugatedHead(D, A, Style(), atoms=N, hidden=6, **{"alpha": 9.0, "c": 0.7, "embedding": 5, **settings})
     return head, torch.randn(B, D)
 
 
@@ -21,7 +22,7 @@ def figure_1(head, features):
     atoms, probs = np.zeros((B, A, N)), np.zeros((B, A, N))
     for b, feature in enumerate(features.numpy().astype(float)):
         psi = np.maximum(p["dense.weight"] @ feature + p["dense.bias"], 0)
-        logits = (p["logits.weight"] @ psi + p["logits.bias"]).reshape(A, N)
+        logits = (p["logits.advantage.weight"] @ psi + p["logits.advantage.bias"]).reshape(A, N)
         for a in range(A):
             probs[b, a] = np.exp(logits[a]) / np.exp(logits[a]).sum()  # softmax over the atoms of one action
         joined = psi
@@ -29,7 +30,7 @@ def figure_1(head, features):
             joined = np.concatenate(
                 (np.maximum(p["embedding.weight"] @ probs[b].ravel() + p["embedding.bias"], 0), psi)
             )
-        x = p["support.weight"] @ joined + p["support.bias"]
+        x = p["support.advantage.weight"] @ joined + p["support.advantage.bias"]
         atoms[b] = (p["alpha"] * np.tanh(x / head.c)).reshape(A, N)
     return atoms, probs
 
@@ -62,14 +63,14 @@ def test_embedding_couples_atoms_to_probabilities(embedding, coupled):
     head, features = make(embedding=embedding)
     before = head(features, "act").atoms
     with torch.no_grad():
-        head.logits.bias += torch.linspace(-3, 3, A * N)
+        head.logits.advantage.bias += torch.linspace(-3, 3, A * N)
     assert torch.equal(before, head(features, "act").atoms) is not coupled
 
 
 def test_gradient_reaches_the_logits_through_the_atoms():
     head, features = make()
     head(features, "predict").atoms.sum().backward()
-    assert head.logits.weight.grad.abs().max() > 0
+    assert head.logits.advantage.weight.grad.abs().max() > 0
 
 
 @pytest.mark.parametrize("trained", [True, False])

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from c2d.agents.build import build_network, parameter_count
-from c2d.agents.recipe import Conjugated, Mlp, Nature, Recipe
+from c2d.agents.parts import Conjugated, Mlp, Nature
+from c2d.agents.recipe import Recipe
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.nets import encoders
@@ -147,7 +148,7 @@ def test_weights_come_from_the_seed_alone():
 
     first, second, other = state(1), state(1), state(2)
     assert all(torch.equal(first[name], second[name]) for name in first)
-    assert not torch.equal(first["head.logits.weight"], other["head.logits.weight"])
+    assert not torch.equal(first["head.dense.weight"], other["head.dense.weight"])
 
 
 def test_head_settings_reach_the_network():

@@ -143,7 +143,7 @@ def test_input_without_variance_stays_finite(axis, constant):
 class _Recorder(nn.Module):
     """A head that hands on what it is given."""
 
-    def forward(self, features, purpose, rng=None):
+    def forward(self, features, purpose, rng=None, like=None):
         return features
 
 

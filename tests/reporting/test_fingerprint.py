@@ -163,7 +163,8 @@ def test_games_without_published_figures_are_refused(tmp_path):
 def test_command_names_what_differs_from_the_defaults():
     from dataclasses import replace
 
-    from c2d.agents.recipe import Nature, Schedule
+    from c2d.agents.parts import Nature
+    from c2d.agents.recipe import Schedule
 
     usual = Config(env="atari/pong", iterations=1, threads=2)
     assert train_command(to_json(usual)) == "c2d train pong --recipe c2d --iterations 1 --seed 1"
@@ -178,7 +179,7 @@ def test_command_names_what_differs_from_the_defaults():
 def test_command_is_understood_by_train():
     from dataclasses import replace
 
-    from c2d.agents.recipe import Optim, PhiSpec
+    from c2d.agents.parts import Optim, PhiSpec
     from c2d.cli.train import read
 
     agent = replace(RECIPES["c2d-channel"], phi=PhiSpec(kind="symlog"), optim=Optim(clip_norm=None))

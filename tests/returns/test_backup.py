@@ -131,7 +131,7 @@ def test_greedy_bootstrap_takes_the_target_networks_own_best_law() -> None:
     zeros = torch.zeros(6)
     reward = torch.arange(6.0)
     batch = Batch(zeros, zeros.long(), reward, zeros, zeros, zeros, zeros.long())
-    given_reward, law = greedy_bootstrap(Laws(laws), batch, phi)
+    given_reward, law = greedy_bootstrap(Laws(laws, laws), batch, phi)
     assert given_reward is reward
     for b in range(6):
         rows = zip(laws.atoms[b].tolist(), laws.log_probs[b].exp().tolist(), strict=True)
@@ -143,4 +143,4 @@ def test_greedy_bootstrap_takes_the_target_networks_own_best_law() -> None:
 
 def test_greedy_declares_that_it_needs_no_other_pass() -> None:
     assert GREEDY.fn is greedy_bootstrap
-    assert not GREEDY.needs_online_next and not GREEDY.needs_target_now
+    assert not GREEDY.online_chooses and not GREEDY.needs_target_now

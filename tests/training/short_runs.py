@@ -7,8 +7,10 @@ from c2d.api import train
 from c2d.config import default_config
 
 
-def short_config(env, path, seed=1, iterations=2, steps=120, **changes):
-    config = default_config(env, seed=seed, iterations=iterations, run_dir=str(path), tensorboard=False, threads=1)
+def short_config(env, path, seed=1, iterations=2, steps=120, recipe="c2d", **changes):
+    config = default_config(
+        env, recipe, seed=seed, iterations=iterations, run_dir=str(path), tensorboard=False, threads=1
+    )
     schedule = replace(
         config.agent.schedule,
         **{
@@ -22,7 +24,9 @@ def short_config(env, path, seed=1, iterations=2, steps=120, **changes):
             **changes,
         },
     )
-    head = replace(config.agent.head, atoms=8, hidden=16, embedding=16)
+    head = replace(config.agent.head, hidden=16)
+    if recipe == "c2d":
+        head = replace(head, atoms=8, embedding=16)
     return replace(config, agent=replace(config.agent, schedule=schedule, head=head))
 
 

@@ -8,7 +8,7 @@ import torch
 
 import c2d.agents.learner
 from c2d.agents.agent import Agent
-from c2d.agents.recipe import Conjugated, Mlp, Optim
+from c2d.agents.parts import Conjugated, Mlp, Optim
 from c2d.config import default_config
 from c2d.envs import toy
 from c2d.training.session import Session

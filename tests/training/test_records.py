@@ -93,7 +93,7 @@ def test_summary_config_and_weights(finished):
     assert summary == {"state": "finished", "steps": 300, "iterations": 3, "unfinished_iteration": None, "error": None}
     assert read_config(result.run_dir.config) == config
     weights = load_file(result.run_dir.weights)
-    assert weights["head.logits.weight"].shape == (2 * 8, 16)
+    assert weights["head.logits.advantage.weight"].shape == (2 * 8, 16)
     assert not [name for name in result.run_dir.path.iterdir() if name.name.endswith(".tmp")]
 
 

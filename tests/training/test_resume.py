@@ -161,7 +161,7 @@ def test_fork_goes_on_with_other_settings_and_leaves_the_run_alone(tmp_path):
     forked = go(changed)
     assert "resumed from the checkpoint at step 100" in forked.notices[0]
     assert forked.result.state == "finished" and len(forked.result.records) == 2
-    assert forked.session.learner.optimizer.learning_rate == 1e-6
+    assert forked.session.learner.optimizers[0].learning_rate == 1e-6
     assert len(forked.session.replay) <= 90
     assert before == {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
     wider = replace(changed, agent=replace(config.agent, head=replace(config.agent.head, atoms=9)))

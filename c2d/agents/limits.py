@@ -1,0 +1,101 @@
+"""What values settings may have, and which parts of a recipe make no sense together."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from c2d.agents import parts as spec
+from c2d.agents.recipe import Recipe
+from c2d.errors import UserError
+
+Limit = tuple[Callable[[Any], bool], str]
+
+_COUNT: Limit = (lambda v: v >= 1, "at least 1")
+_FRACTION: Limit = (lambda v: 0.0 <= v <= 1.0, "from 0 to 1")
+_POSITIVE: Limit = (lambda v: 0.0 < v < math.inf, "greater than 0")
+_NOT_NEGATIVE: Limit = (lambda v: 0 <= v < math.inf, "0 or greater")
+_BELOW_ONE: Limit = (lambda v: 0.0 <= v < 1.0, "from 0 to below 1")
+_NOT_POSITIVE: Limit = (lambda v: -math.inf < v <= 0.0, "0 or less")
+_FINITE: Limit = (lambda v: math.isfinite(v), "a finite number")
+
+# By the name of a setting, wherever it stands. None is accepted where the type allows it.
+LIMITS: dict[str, Limit] = {
+    **dict.fromkeys(
+        ("iterations", "n_step", "atoms", "target_atoms", "policy_atoms", "cosines", "hidden", "channels", "scale",
+         "steps_per_iteration", "batch_size", "update_period", "target_period", "replay_capacity", "threads"),
+        _COUNT,
+    ),
+    **dict.fromkeys(("gamma", "epsilon_initial", "epsilon_min", "epsilon_eval", "polyak"), _FRACTION),
+    **dict.fromkeys(
+        ("alpha", "c", "beta", "learning_rate", "clip_norm", "clip_reward", "temperature", "noise"), _POSITIVE
+    ),
+    **dict.fromkeys(
+        ("seed", "embedding", "eps", "learning_rate_final", "decay_updates", "epsilon_decay_steps", "kappa",
+         "exponent", "weight_exponent", "entropy", "every_steps", "every_minutes", "keep"),
+        _NOT_NEGATIVE,
+    ),
+    **dict.fromkeys(("beta1", "beta2", "decay"), _BELOW_ONE),
+    **dict.fromkeys(("v_min", "v_max"), _FINITE),
+    "floor": _NOT_POSITIVE,
+    "widths": (lambda v: min(v, default=1) >= 1, "at least 1 each"),
+}  # fmt: skip
+
+
+def check_values(settings: Any) -> None:
+    """Refuse values out of range, naming the setting, its value and what is accepted."""
+    for name, key, value in _leaves("", settings):
+        if key in LIMITS and value is not None:
+            fits, accepted = LIMITS[key]
+            require(fits(value), name, value, accepted)
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Refuse parts that make no sense together, with the reason."""
+    head, loss, schedule = recipe.head, recipe.loss, recipe.schedule
+    if isinstance(head, spec.Categorical):
+        require(head.v_min < head.v_max, "head.v-min", head.v_min, f"below v-max = {head.v_max}")
+        require(head.atoms >= 2, "head.atoms", head.atoms, "at least 2 on a grid")
+    reasons: dict[type, tuple[bool, str]] = {
+        spec.CrossEntropy: (
+            isinstance(head, spec.Categorical)
+            or (isinstance(head, spec.Conjugated) and not head.train_atoms and not head.train_alpha),
+            "compares probabilities on one fixed grid, which free or learned atoms do not have",
+        ),
+        spec.QuantileHuber: (
+            isinstance(head, spec.Quantile | spec.Implicit | spec.Fraction),
+            "regresses quantiles at known fractions, which this head does not have",
+        ),
+        spec.Squared: (isinstance(head, spec.Scalar), "compares single numbers, not laws of several atoms"),
+        spec.Huber: (isinstance(head, spec.Scalar), "compares single numbers, not laws of several atoms"),
+    }
+    fits, reason = reasons.get(type(loss), (True, ""))
+    if not fits:
+        raise UserError(f"--loss {_words(loss)} does not go with --head {_words(head)}: it {reason}")
+    if isinstance(loss, spec.Huber):
+        require(loss.kappa > 0, "loss.kappa", loss.kappa, "greater than 0; --loss squared has no bound")
+    history, capacity, needed = schedule.random_history, schedule.replay_capacity, recipe.n_step + 1
+    accepted = f"from n-step + 1 = {needed} to the replay capacity {capacity}"
+    require(needed <= history <= capacity, "schedule.random-history", history, accepted)
+
+
+def require(ok: bool, name: str, value: object, accepted: str) -> None:
+    if not ok:
+        raise UserError(f"--{name} is {value}; accepted: {accepted}")
+
+
+def _leaves(path: str, settings: Any) -> Iterator[tuple[str, str, Any]]:
+    """(name on the command line, name of the field, value) of every setting."""
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        name = f"{path}{field.name.replace('_', '-')}"
+        if dataclasses.is_dataclass(value):
+            yield from _leaves("" if field.name == "agent" else f"{name}.", value)
+        else:
+            yield name, field.name, value
+
+
+def _words(part: Any) -> str:
+    return "".join(f"-{c.lower()}" if c.isupper() else c for c in type(part).__name__).lstrip("-")

@@ -1,0 +1,165 @@
+"""C51's projection, quantile regression, point losses, Munchausen: each against a loop that says what it means."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from c2d.returns.bootstrap import DOUBLE, GREEDY, Laws, munchausen
+from c2d.returns.categorical import cross_entropy, project
+from c2d.returns.phi import identity, scaled_h
+from c2d.returns.point import huber, squared
+from c2d.returns.quantile import quantile_huber
+from c2d.types import Batch, ReturnDist
+from tests.oracles import slow_losses
+
+
+def law(batch, atoms, seed=0, scale=5.0, taus=False, dtype=torch.float64):
+    rng = torch.Generator().manual_seed(seed)
+    z = scale * torch.randn(batch, atoms, generator=rng, dtype=dtype)
+    p = torch.rand(batch, atoms, generator=rng, dtype=dtype)
+    fractions = torch.rand(batch, atoms, generator=rng, dtype=dtype) if taus else None
+    return ReturnDist(z, (p / p.sum(-1, keepdim=True)).log(), fractions)
+
+
+def test_projection_equals_the_loop():
+    target, grid = law(6, 17, scale=8.0), torch.linspace(-10, 10, 51, dtype=torch.float64)
+    found = project(target, grid)
+    for b in range(6):
+        wanted = slow_losses.projected(target.atoms[b].tolist(), target.log_probs[b].exp().tolist(), -10, 10, 51)
+        np.testing.assert_allclose(found[b].numpy(), wanted, atol=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.floats(-30, 30), min_size=1, max_size=8),
+    st.integers(2, 60),
+    st.floats(-20, 0),
+    st.floats(0.1, 40),
+)
+def test_projection_keeps_mass_and_inside_the_grid_the_mean(values, count, low, width):
+    grid = torch.linspace(low, low + width, count, dtype=torch.float64)
+    z = torch.tensor([values], dtype=torch.float64)
+    uniform = ReturnDist(z, torch.full_like(z, -math.log(len(values))))
+    found = project(uniform, grid)
+    assert found.min() >= -1e-12
+    assert found.sum().item() == pytest.approx(1.0, abs=1e-9)
+    inside = z.clamp(low, low + width)
+    assert (found @ grid).item() == pytest.approx(inside.mean().item(), abs=1e-7)
+
+
+def test_atoms_on_the_grid_stay_where_they_are():
+    grid = torch.linspace(-2, 2, 5)
+    z = torch.tensor([[-2.0, 0.0, 2.0], [1.0, 1.0, -1.0]])
+    p = torch.tensor([[0.2, 0.3, 0.5], [0.25, 0.25, 0.5]])
+    found = project(ReturnDist(z, p.log()), grid)
+    wanted = torch.tensor([[0.2, 0, 0.3, 0, 0.5], [0, 0.5, 0, 0.5, 0]])
+    torch.testing.assert_close(found, wanted)
+
+
+def test_cross_entropy_equals_the_loop_and_its_gradient_is_p_minus_m():
+    grid = torch.linspace(-10, 10, 21, dtype=torch.float64)
+    logits = torch.randn(4, 21, dtype=torch.float64, requires_grad=True)
+    target = law(4, 9)
+    prediction = ReturnDist(grid.expand(4, 21), logits.log_softmax(-1))
+    loss = cross_entropy(prediction, target)
+    masses = project(target, grid)
+    for b in range(4):
+        wanted = slow_losses.cross_entropy(masses[b].tolist(), prediction.log_probs[b].tolist())
+        assert loss[b].item() == pytest.approx(wanted)
+    loss.sum().backward()
+    torch.testing.assert_close(logits.grad, logits.detach().softmax(-1) - masses)
+
+
+@pytest.mark.parametrize("kappa", [1.0, 0.3, 0.0])
+@pytest.mark.parametrize("sizes", [(5, 5), (7, 3), (1, 4)])
+def test_quantile_huber_equals_its_definition(kappa, sizes):
+    prediction, target = law(3, sizes[0], 1, 1.0, taus=True), law(3, sizes[1], 2, 1.0)
+    found = quantile_huber(kappa)(prediction, target)
+    for b in range(3):
+        rows = (prediction.atoms, prediction.taus, target.atoms, target.log_probs.exp())
+        assert found[b].item() == pytest.approx(slow_losses.quantile_huber(*(r[b].tolist() for r in rows), kappa))
+
+
+@pytest.mark.parametrize("kappa", [1.0, 0.2])
+def test_quantile_huber_gradient(kappa):
+    prediction, target = law(2, 6, 3, taus=True), law(2, 4, 4)
+    atoms = prediction.atoms.clone().requires_grad_()
+    torch.autograd.gradcheck(lambda z: quantile_huber(kappa)(prediction._replace(atoms=z), target), atoms)
+
+
+def test_quantile_loss_is_least_at_the_quantiles():
+    """The plain loss of one fraction is minimised by the quantile of the target (numpy's, by inversion)."""
+    y = torch.sort(torch.randn(1, 101, dtype=torch.float64)).values
+    target = ReturnDist(y, torch.full_like(y, -math.log(101)))
+    for tau in (0.1, 0.5, 0.83):
+        places = torch.linspace(-3, 3, 4001, dtype=torch.float64)
+        losses = [
+            quantile_huber(0.0)(
+                ReturnDist(z.view(1, 1), torch.zeros(1, 1), torch.full((1, 1), tau).double()), target
+            ).item()
+            for z in places
+        ]
+        best = places[int(np.argmin(losses))].item()
+        assert best == pytest.approx(np.quantile(y.numpy(), tau, method="inverted_cdf"), abs=2e-3)
+
+
+def test_point_losses():
+    z, y = torch.tensor([[0.0], [1.0], [-4.0]]), torch.tensor([[0.5], [3.0], [1.0]])
+    prediction, target = ReturnDist(z, torch.zeros_like(z)), ReturnDist(y, torch.zeros_like(y))
+    torch.testing.assert_close(squared(prediction, target), torch.tensor([0.125, 2.0, 12.5]))
+    wanted = [slow_losses.huber(float(a - b), 1.5) for a, b in zip(z, y, strict=True)]
+    torch.testing.assert_close(huber(1.5)(prediction, target), torch.tensor(wanted))
+    with pytest.raises(AssertionError):
+        squared(law(2, 3), law(2, 3))
+
+
+def batch(size, actions=3):
+    zeros = torch.zeros(size)
+    rng = torch.Generator().manual_seed(5)
+    action = torch.randint(0, actions, (size,), generator=rng)
+    return Batch(zeros, action, torch.randn(size, generator=rng).double(), zeros, zeros, zeros, zeros.long())
+
+
+def laws(size, actions, atoms, seed, taus=False):
+    rows = [law(actions, atoms, seed + b) for b in range(size)]
+    fractions = torch.linspace(0.1, 0.9, atoms).double().expand(size, actions, atoms) if taus else None
+    log_probs = torch.stack([r.log_probs for r in rows])
+    if taus:
+        log_probs = torch.full_like(log_probs, -math.log(atoms))
+    return ReturnDist(torch.stack([r.atoms for r in rows]), log_probs, fractions)
+
+
+def test_double_takes_the_law_of_the_target_network_at_the_choice_of_the_other():
+    target, online, data = laws(5, 3, 4, 0), laws(5, 3, 4, 100), batch(5)
+    assert DOUBLE.online_chooses and not GREEDY.online_chooses
+    _, found = DOUBLE.fn(Laws(target, online), data, identity())
+    means = (online.log_probs.exp() * online.atoms).sum(-1)
+    own = (target.log_probs.exp() * target.atoms).sum(-1)
+    assert not torch.equal(means.argmax(-1), own.argmax(-1))
+    for b in range(5):
+        assert torch.equal(found.atoms[b], target.atoms[b, means[b].argmax()])
+
+
+@pytest.mark.parametrize("taus", [True, False])
+@pytest.mark.parametrize("phi", [identity(), scaled_h()])
+def test_munchausen_adds_what_it_should(taus, phi):
+    """Reward and expected law against the formulas of the paper, written for one transition in plain numbers."""
+    alpha, temperature, floor = 0.9, 0.7, -1.0
+    after, before, data = laws(4, 3, 5, 0, taus), laws(4, 3, 5, 50, taus), batch(4)
+    reward, mixed = munchausen(alpha, temperature, floor).fn(Laws(after, after, before), data, phi)
+    for b in range(4):
+        now = [float((before.log_probs[b, a].exp() * phi.back(before.atoms[b, a])).sum()) for a in range(3)]
+        later = [float((after.log_probs[b, a].exp() * phi.back(after.atoms[b, a])).sum()) for a in range(3)]
+        pi_now = slow_losses.softmax(now, temperature)
+        bonus = min(max(temperature * math.log(pi_now[data.action[b]]), floor), 0.0)
+        assert reward[b].item() == pytest.approx(data.reward[b].item() + alpha * bonus)
+        pi = slow_losses.softmax(later, temperature)
+        wanted = sum(p * (q - temperature * math.log(p)) for p, q in zip(pi, later, strict=True))
+        found = float((mixed.log_probs[b].exp() * phi.back(mixed.atoms[b])).sum())
+        assert found == pytest.approx(wanted, rel=1e-6)
+        assert mixed.log_probs[b].exp().sum().item() == pytest.approx(1.0)
+        assert mixed.atoms.shape == ((4, 5) if taus else (4, 15))
