@@ -30,22 +30,36 @@ def quantile_huber(kappa: float) -> Callable[[ReturnDist, ReturnDist], Tensor]:
 
 
 class _QuantileHuber(torch.autograd.Function):
-    """With its derivative in the predicted atoms, taken on the way: −Σ_j q_j |τ_i − 1{u_ij < 0}| clip(u_ij/κ, ±1).
+    """In O((N + M) log M) per row instead of O(N·M), with the derivative in the predicted atoms taken on the way.
 
-    One [B, N, M] array at a time instead of the dozen that automatic differentiation would keep.
+    For one z the sorted targets fall into four runs: below z − κ, up to z, up to z + κ, above. In the outer runs the
+    summand is linear in u = y − z, in the inner ones u²/2κ, so running sums of q, qy and qy² tell each run's share.
+    Sums are in float64: differences of long sums would lose float32's digits.
     """
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, tau: Tensor, y: Tensor, q: Tensor, kappa: float) -> Tensor:
-        u = y.unsqueeze(-2) - z.unsqueeze(-1)  # [B, N, M]
-        # clip(u/κ, ±1); for κ = 0 the sign
-        slope = u.div(kappa).clamp_(-1.0, 1.0) if kappa > 0 else u.sign()
-        # H_κ(u)/κ = s·(u − κs/2) with s the slope
-        size = torch.add(u, slope, alpha=-0.5 * kappa).mul_(slope)
-        asymmetry = tau.unsqueeze(-1) - (u < 0).to(u.dtype)
-        asymmetry.abs_().mul_(q.unsqueeze(-2))  # |τ_i − 1{u < 0}| q_j
-        ctx.save_for_backward(torch.linalg.vecdot(asymmetry, slope))  # [B, N]
-        total: Tensor = torch.linalg.vecdot(asymmetry, size).sum(-1)  # [B]
+        y, order = y.double().sort(-1)
+        q = q.double().gather(-1, order)
+        powers = torch.stack((q, q * y, q * y * y), -2).cumsum(-1)  # [B, 3, M]
+        sums = torch.nn.functional.pad(powers, (1, 0))  # [B, 3, M + 1], from 0
+        x, tau = z.double(), tau.double()  # [B, N]
+        ends = torch.cat((x - kappa, x), -1)
+        first, middle = torch.searchsorted(y, ends).chunk(2, -1)  # targets below z − κ, below z
+        last = torch.searchsorted(y, x + kappa, right=True)  # up to z + κ
+        places = torch.stack((first, middle, last), -2)  # [B, 3, N]
+        at = sums.unsqueeze(-2).expand(-1, -1, 3, -1).gather(-1, places.unsqueeze(1).expand(-1, 3, -1, -1))
+        (q1, q2, q3), (y1, y2, y3), (s1, s2, s3) = (part.unbind(-2) for part in at.unbind(1))  # [B, N] each
+        all_q, all_y = sums[:, 0, -1:], sums[:, 1, -1:]
+        low, slope_low = (x - kappa / 2) * q1 - y1, -q1
+        high, slope_high = (all_y - y3) - (x + kappa / 2) * (all_q - q3), all_q - q3
+        if kappa > 0:
+            low = low + ((s2 - s1) - 2 * x * (y2 - y1) + x * x * (q2 - q1)) / (2 * kappa)
+            slope_low = slope_low + ((y2 - y1) - x * (q2 - q1)) / kappa
+            high = high + ((s3 - s2) - 2 * x * (y3 - y2) + x * x * (q3 - q2)) / (2 * kappa)
+            slope_high = slope_high + ((y3 - y2) - x * (q3 - q2)) / kappa
+        ctx.save_for_backward(((1 - tau) * slope_low + tau * slope_high).to(z.dtype))
+        total: Tensor = ((1 - tau) * low + tau * high).sum(-1).to(z.dtype)  # [B]
         return total
 
     @staticmethod

@@ -1,0 +1,99 @@
+"""Every row learns: the known law of a toy, CartPole, and some hundred steps of Atari without harm."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from c2d.agents.agent import Agent
+from c2d.agents.parts import Categorical, Fraction, Implicit, Mlp, Optim, QuantileHuber, RmsProp, Scalar
+from c2d.agents.recipes import RECIPES
+from c2d.config import default_config
+from c2d.envs import toy
+from c2d.training.session import Session
+from tests.training.short_runs import short_config
+from tests.training.test_cartpole import RANDOM_SCORE, mean_score
+from tests.training.test_learned_laws import GAMMA, errors
+from tests.training.test_resume import go, saving
+
+UPDATES, RATE = 900, 5e-3
+SOFT = "munchausen-iqn"  # learns the law of a soft policy
+
+
+def small(head):
+    head = replace(head, hidden=64)
+    return replace(head, atoms=24, target_atoms=24, policy_atoms=24) if isinstance(head, Implicit) else head
+
+
+def trained(row, name):
+    """As in test_learned_laws. Steps are single: longer ones would learn the law of random play."""
+    config = default_config(f"toy/{name}", row, seed=1)
+    recipe = config.agent
+    head = small(recipe.head)
+    if isinstance(head, Categorical):
+        head = replace(head, atoms=201, v_min=-30.0, v_max=10.0)
+    optim = Optim(RATE, learning_rate_final=0.01 * RATE, decay_updates=UPDATES, eps=1e-6)
+    if isinstance(recipe.optim, RmsProp):
+        optim = replace(recipe.optim, learning_rate=1e-3)
+    loss = recipe.loss
+    if isinstance(loss, QuantileHuber):  # with κ = 1 the atoms are between quantiles and expectiles
+        loss = QuantileHuber(0.0)
+    schedule = replace(recipe.schedule, random_history=5_000, gamma=GAMMA, epsilon_initial=1.0)
+    recipe = replace(
+        recipe,
+        encoder=Mlp((64,)),
+        head=head,
+        loss=loss,
+        schedule=schedule,
+        optim=optim,
+        n_step=1,
+        clip_reward=None,
+        noisy=False,
+    )
+    session = Session(replace(config, agent=recipe))
+    session.fill_history()
+    for update in range(UPDATES):
+        if update % 30 == 0:
+            session.learner.synchronize()
+        made = session.learner.update(session.replay.sample(64, session.sampling))
+        session.replay.feedback(made.index, made.priority)
+    return Agent(session.learner.online, recipe, session.env.spec)
+
+
+@pytest.mark.parametrize("row", [name for name in RECIPES if not name.startswith("c2d")])
+def test_toy(row):
+    scalar = isinstance(RECIPES[row].head, Scalar)
+    name = "sure" if scalar else "negative"  # T_h of th-dqn is exact without chance only
+    agent = trained(row, name)
+    codes = np.eye(len(toy.TOYS[name].states), dtype=np.float32)
+    assert [agent.act(code) for code in codes] == [toy.best_action(name, s, GAMMA) for s in range(len(codes))]
+    if row == SOFT:
+        return
+    found = errors(agent, name)
+    bound = {Implicit: 0.3, Fraction: 0.4}.get(type(RECIPES[row].head), 0.2)  # few atoms, at random places
+    assert max(found.values()) <= bound, found
+
+
+@pytest.mark.parametrize("row", RECIPES)
+def test_cartpole(row):
+    config = default_config("gym/CartPole-v1", row, seed=1, threads=1)
+    recipe = config.agent
+    schedule = replace(recipe.schedule, batch_size=64, epsilon_decay_steps=2_000, random_history=500)
+    recipe = replace(recipe, head=small(recipe.head), encoder=Mlp((64,)), schedule=schedule)
+    config = replace(config, agent=recipe)
+    session = Session(config)
+    session.fill_history()
+    for _ in range(3_500):
+        session.advance()
+    agent = Agent(session.learner.online, recipe, session.env.spec)
+    assert mean_score(agent, config, 10, 0.001) > 2.5 * RANDOM_SCORE
+
+
+@pytest.mark.parametrize("row", RECIPES)
+def test_atari_and_exact_resume(row, tmp_path):
+    """Some hundred steps of Breakout; stopped and resumed, not one bit differs."""
+    wanted = go(saving(short_config("breakout", tmp_path / "straight", recipe=row, steps=60)))
+    assert wanted.result.state == "finished" and all(np.isfinite(r["mean_loss"]) for r in wanted.result.records)
+    config = saving(short_config("breakout", tmp_path / "run", recipe=row, steps=60))
+    go(config, stop=70)
+    assert go(config).digests == wanted.digests
