@@ -5,10 +5,13 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from c2d.agents.recipe import PARTS
 from c2d.agents.recipes import RECIPES
 from c2d.config import Config, to_json
 from c2d.envs.protocols import PROTOCOLS, AtariRules
 
+# part -> class -> its name on the command line
+_PARTS = {part: {cls.__name__: name for name, cls in choices.items()} for part, choices in PARTS.items()}
 _ALWAYS = ("recipe", "iterations", "seed")
 _HERE_ONLY = (
     "env",
@@ -32,7 +35,7 @@ def train_command(config: dict[str, Any]) -> str:
     before, now = _flat(to_json(usual)), _flat(config)
     words = ["c2d", "train", str(config["env"]).removeprefix("atari/")]
     for name, value in now.items():
-        if name in _HERE_ONLY or (name not in _ALWAYS and before.get(name) == value):
+        if name in _HERE_ONLY or name.startswith("checkpoint.") or (name not in _ALWAYS and before.get(name) == value):
             continue
         items = value if isinstance(value, list) else [value]
         words += [f"--{name.replace('_', '-')}", *map(str, items)]
@@ -49,6 +52,6 @@ def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
             flat.update(_flat(item, prefix if name == "agent" else f"{prefix}{name}."))
         elif name != "class":
             flat[prefix + name] = item
-        elif prefix == "encoder.":
-            flat["encoder"] = str(item).lower()
+        elif prefix.removesuffix(".") in _PARTS:
+            flat[prefix.removesuffix(".")] = _PARTS[prefix.removesuffix(".")].get(str(item), item)
     return flat

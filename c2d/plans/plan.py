@@ -1,0 +1,142 @@
+"""Plans: lists of runs to compare, as data. A plan is executed by `pool.py`, and can be enlarged and run again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from c2d.agents import parts
+from c2d.agents.recipe import Recipe
+from c2d.config import Checkpointing, Config, default_config
+from c2d.envs.names import MINATAR_GAMES
+from c2d.errors import UserError, did_you_mean
+
+
+class Variant(NamedTuple):
+    """A recipe, or a change of one, with a name for tables and directories."""
+
+    name: str
+    recipe: str
+    change: Callable[[Recipe], Recipe] = lambda recipe: recipe
+
+
+class PlannedRun(NamedTuple):
+    """One run of a plan."""
+
+    variant: str
+    config: Config
+
+
+def plan(
+    variants: Iterable[Variant], envs: Sequence[str], seeds: Sequence[int], steps: int | None, where: Path
+) -> list[PlannedRun]:
+    """Every variant on every environment with every seed; seeds outermost, so that an unfinished plan is balanced."""
+    base = {(v.name, env): default_config(env, v.recipe) for v in variants for env in envs}
+    runs = []
+    for seed in seeds:
+        for env in envs:
+            for variant in variants:
+                config = base[variant.name, env]
+                iterations = config.iterations
+                if steps is not None:
+                    iterations = -(-steps // config.agent.schedule.steps_per_iteration)
+                name = f"{config.env.replace('/', '-')}-{variant.name}-s{seed}"
+                config = replace(
+                    config,
+                    seed=seed,
+                    iterations=iterations,
+                    threads=1,
+                    tensorboard=False,
+                    run_dir=str(where / name),
+                    checkpoint=Checkpointing(keep=1),
+                    agent=variant.change(config.agent),
+                )
+                runs.append(PlannedRun(variant.name, config))
+    return runs
+
+
+# ------------------------------------------------------------------------------------------------------ ablations
+
+
+def ablations(recipe_name: str, recipe: Recipe) -> list[Variant]:
+    """The recipe, and the recipe without each of its ingredients."""
+    removals: dict[str, tuple[bool, Callable[[Recipe], Recipe]]] = {
+        "n-step": (recipe.n_step > 1, lambda r: replace(r, n_step=1)),
+        "priorities": (
+            isinstance(recipe.sampler, parts.Prioritized),
+            lambda r: replace(r, sampler=parts.Uniform()),
+        ),
+        "double": (isinstance(recipe.bootstrap, parts.Double), lambda r: replace(r, bootstrap=parts.Greedy())),
+        "munchausen": (
+            isinstance(recipe.bootstrap, parts.Munchausen),
+            lambda r: replace(r, bootstrap=parts.Greedy()),
+        ),
+        "noise": (recipe.noisy, _without_noise),
+        "dueling": (recipe.dueling, lambda r: replace(r, dueling=False)),
+        "phi": (recipe.phi.kind != "identity", lambda r: replace(r, phi=parts.PhiSpec("identity"))),
+        "embedding": (
+            isinstance(recipe.head, parts.Conjugated) and recipe.head.embedding > 0,
+            lambda r: replace(r, head=replace(r.head, embedding=0)),  # type: ignore[call-arg]
+        ),
+    }
+    without = [
+        Variant(f"{recipe_name}-no-{name}", recipe_name, change) for name, (has, change) in removals.items() if has
+    ]
+    return [Variant(recipe_name, recipe_name), *without]
+
+
+def _without_noise(recipe: Recipe) -> Recipe:
+    """ε-greedy exploration in its place, as in the paper."""
+    schedule = replace(recipe.schedule, epsilon_initial=1.0, epsilon_min=0.01, epsilon_eval=0.001)
+    return replace(recipe, noisy=False, schedule=schedule)
+
+
+# -------------------------------------------------------------------------------------------------- shipped plans
+
+
+def _head(**changes: object) -> Callable[[Recipe], Recipe]:
+    return lambda recipe: replace(recipe, head=dataclasses.replace(recipe.head, **changes))  # type: ignore[arg-type]
+
+
+def _phi(kind: str, clip: float | None = None) -> Callable[[Recipe], Recipe]:
+    return lambda recipe: replace(recipe, phi=parts.PhiSpec(kind), clip_reward=clip)
+
+
+def _beta(value: float) -> Callable[[Recipe], Recipe]:
+    return lambda recipe: replace(recipe, phi=replace(recipe.phi, beta=value))
+
+
+# The design claims of the paper (C2D, Sec. "Evaluation" and appendix), at the scale of MinAtar.
+PAPER_CLAIMS: tuple[Variant, ...] = (
+    Variant("c2d", "c2d"),
+    Variant("c2d-no-embedding", "c2d", _head(embedding=0)),
+    Variant("c2d-alpha-fixed", "c2d", _head(train_alpha=False)),
+    Variant("c2d-support-fixed", "c2d", _head(train_atoms=False, train_alpha=False)),
+    Variant("c51-cramer", "c51", lambda recipe: replace(recipe, loss=parts.Cramer())),
+    Variant("c2d-identity-clipped", "c2d", _phi("identity", clip=1.0)),
+    Variant("c2d-identity-raw", "c2d", _phi("identity")),
+    Variant("c2d-h", "c2d", _phi("h")),
+    Variant("c2d-norm-column", "c2d", lambda recipe: replace(recipe, encoder=parts.MinAtar(norm="column"))),
+    Variant("c2d-norm-channel", "c2d", lambda recipe: replace(recipe, encoder=parts.MinAtar(norm="channel"))),
+    Variant("c2d-orthogonal", "c2d", lambda recipe: replace(recipe, initializer="orthogonal")),
+    # the search for β, α and c by early progress
+    *(Variant(f"c2d-beta-{beta:g}", "c2d", _beta(beta)) for beta in (1.0, 1.5, 3.0)),
+    *(Variant(f"c2d-alpha-{alpha:g}", "c2d", _head(alpha=alpha)) for alpha in (10.0, 25.0, 100.0)),
+    *(Variant(f"c2d-c-{c:g}", "c2d", _head(c=c)) for c in (1.0, 2.5, 10.0)),
+)
+# The field on MinAtar.
+MINATAR: tuple[Variant, ...] = tuple(
+    Variant(name, name) for name in ("dqn-adam", "c51", "qr-dqn", "iqn", "rainbow", "c2d", "rainbow-c2d")
+)
+PLANS: dict[str, tuple[Variant, ...]] = {"minatar": MINATAR, "paper-claims": PAPER_CLAIMS}
+GAMES: tuple[str, ...] = tuple(f"minatar/{game}" for game in ("breakout", "space_invaders"))
+assert {game.partition("/")[2] for game in GAMES} <= set(MINATAR_GAMES)
+
+
+def find_plan(name: str) -> tuple[Variant, ...]:
+    if name not in PLANS:
+        raise UserError(f'unknown plan "{name}".{did_you_mean(name, PLANS)} Plans: {", ".join(PLANS)}')
+    return PLANS[name]
