@@ -15,6 +15,7 @@ from c2d.agents.learner import Learner, Loss
 from c2d.agents.optimizer import Adam, CentredRmsProp, Optimizer
 from c2d.agents.parts import PhiSpec
 from c2d.agents.recipe import Recipe
+from c2d.agents.trust import TRUSTED
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError, did_you_mean
 from c2d.nets import encoders
@@ -66,13 +67,6 @@ SAMPLERS: dict[type, Callable[[Any, int], Sampler]] = {
 }
 OPTIMIZERS: dict[type, Callable[..., Optimizer]] = {spec.Optim: Adam, spec.RmsProp: CentredRmsProp}
 
-_trusted: set[str] = set()  # functions φ that the user named in this process
-
-
-def trust_phi(kind: str) -> None:
-    """The user named this φ: `my_package.my_module:my_phi` may be imported, which no file can bring about."""
-    _trusted.add(kind)
-
 
 def build_phi(recipe: Recipe) -> Phi:
     kind = recipe.phi.kind
@@ -81,10 +75,10 @@ def build_phi(recipe: Recipe) -> Phi:
     if ":" not in kind:
         accepted = f"{', '.join(PHIS)}, or my_package.my_module:my_phi"
         raise UserError(f'unknown φ "{kind}".{did_you_mean(kind, PHIS)} Accepted: {accepted}')
-    if kind not in _trusted:
+    if kind not in TRUSTED:
         raise UserError(
             f"φ is {kind}, code that is not imported because a file names it; if you trust it, add --phi.kind {kind} "
-            "(from Python: c2d.agents.build.trust_phi)"
+            f"(c2d evaluate: --phi {kind}; Python: c2d.agents.trust.trust)"
         )
     module, _, name = kind.partition(":")
     try:

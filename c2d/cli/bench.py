@@ -23,7 +23,9 @@ class Bench:
     env: str = "breakout"
     """Environment: an Atari game, minatar/breakout, gym/CartPole-v1, ... as for c2d train."""
     recipe: str = "c2d"
-    """The row that defines the algorithm."""
+    """The row that defines the algorithm; all measures every row, with the largest of --threads."""
+    padding: str | None = None
+    """With --recipe all: valid or same for every row's convolutions. Default: each row's own."""
     seconds: float = 20.0
     """Length of each of the three windows in which the whole loop is measured."""
     threads: str | None = None
@@ -47,6 +49,9 @@ def main(arguments: Sequence[str]) -> None:
     from c2d.files import write_json
 
     threads = default_threads() if chosen.threads is None else _thread_counts(chosen.threads)
+    if chosen.recipe == "all":
+        _all_rows(chosen, max(threads), file)
+        return
     config, facts = describe(chosen.env, chosen.recipe, threads)
     print(headline(facts), flush=True)
     load = facts["load_average"]
@@ -60,6 +65,33 @@ def main(arguments: Sequence[str]) -> None:
     show(result)
     if file is not None:
         write_json(file, result)
+
+
+def _all_rows(chosen: Bench, threads: int, file: Path | None) -> None:
+    """One line per recipe."""
+    from c2d.agents.recipes import RECIPES
+    from c2d.bench.measure import describe
+    from c2d.bench.recipes import measure_rows
+    from c2d.files import write_json
+
+    if chosen.padding not in (None, "valid", "same"):
+        raise UserError(f"--padding is {chosen.padding}; accepted: valid, same")
+    _, facts = describe(chosen.env, "c2d", (threads,))
+    print(headline({**facts, "recipe": "all"}), flush=True)
+    print("| recipe | weights | whole loop, steps/s | update, ms | act, ms | sample, ms | peak memory, MB |")
+    print("|---|---|---|---|---|---|---|")
+    measured = []
+    tell = lambda line: print(line, file=sys.stderr)  # noqa: E731
+    for row in measure_rows(list(RECIPES), chosen.env, chosen.padding, threads, chosen.seconds, tell):
+        measured.append(row)
+        rates = ", ".join(map(_three_digits, row["steps_per_second"]))
+        times = " | ".join(f"{row[key]:.2f}" for key in ("update_ms", "act_ms", "sample_ms"))
+        print(
+            f"| {row['recipe']} | {row['parameters']:,} | {rates} | {times} | {row['peak_memory_mb']:.0f} |", flush=True
+        )
+    print(f"\n{threads} threads, padding {chosen.padding or 'of each row'}; two windows of {chosen.seconds:g} s each")
+    if file is not None:
+        write_json(file, {**facts, "rows": measured})
 
 
 def headline(facts: dict[str, Any]) -> str:

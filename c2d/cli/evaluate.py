@@ -39,6 +39,8 @@ class Evaluate:
     """Seed of the games and of the random actions."""
     env: str | None = None
     """Environment to play instead of the run's. A class of your own, my_package.my_module:MyEnv, must be named here."""
+    phi: str | None = None
+    """A φ of your own that the run uses, my_package.my_module:my_phi, must be named here."""
     device: str = "cpu"
     """Where the network lives: cpu, cuda, cuda:1, ..."""
     threads: int | None = None
@@ -48,12 +50,15 @@ class Evaluate:
 def main(arguments: Sequence[str]) -> None:
     chosen = options(Evaluate, list(arguments), "c2d evaluate", DESCRIPTION)
     _check(chosen)
+    from c2d.agents.trust import trust
     from c2d.devices import prepare_torch
     from c2d.evaluation.play import evaluate
     from c2d.evaluation.statistics import summarize
     from c2d.evaluation.subject import open_run
 
     prepare_torch(chosen.device, chosen.threads)
+    if chosen.phi is not None:
+        trust(chosen.phi)
     subject = open_run(chosen.run, chosen.env, chosen.device)
     epsilon = subject.config.agent.schedule.epsilon_eval if chosen.epsilon is None else chosen.epsilon
     print(headline(subject, chosen, epsilon))

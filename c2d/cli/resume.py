@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from c2d.agents.trust import trust
 from c2d.cli.settings import parse, peek
 from c2d.config import Config, validate
 from c2d.errors import UserError
@@ -76,5 +77,7 @@ def read(words: list[str]) -> tuple[Config, Path]:
             f"if you trust it, add --env {own}"
         )
     config = parse(dataclasses.replace(before, run_dir=str(target or source)), words, prog="c2d resume RUN")
+    if peek(words, "--phi.kind")[0] is not None:
+        trust(config.agent.phi.kind)
     validate(config)
     return config, source

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from c2d.agents.build import trust_phi
 from c2d.agents.recipe import PARTS, Recipe
+from c2d.agents.trust import trust
 from c2d.cli.settings import parse, peek
 from c2d.config import Config, default_config, read_config
 from c2d.errors import UserError, did_you_mean
@@ -43,7 +43,7 @@ def read(arguments: list[str]) -> Config:
     config = dataclasses.replace(config, agent=exchange(config.agent, chosen))
     config = parse(config, arguments)
     if peek(arguments, "--phi.kind")[0] is not None:
-        trust_phi(config.agent.phi.kind)
+        trust(config.agent.phi.kind)
     return config
 
 

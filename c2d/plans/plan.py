@@ -82,9 +82,8 @@ def ablations(recipe_name: str, recipe: Recipe) -> list[Variant]:
             lambda r: replace(r, head=replace(r.head, embedding=0)),  # type: ignore[call-arg]
         ),
     }
-    without = [
-        Variant(f"{recipe_name}-no-{name}", recipe_name, change) for name, (has, change) in removals.items() if has
-    ]
+    present = {name: change for name, (has, change) in removals.items() if has}
+    without = [Variant(f"{recipe_name}-no-{name}", recipe_name, change) for name, change in present.items()]
     return [Variant(recipe_name, recipe_name), *without]
 
 

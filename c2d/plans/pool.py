@@ -30,65 +30,74 @@ def finished(run: PlannedRun) -> bool:
 
 def execute(runs: Sequence[PlannedRun], workers: int, tell: Callable[[str], None]) -> list[PlannedRun]:
     """Run what is not finished; returns those that failed. Ctrl-C stops the processes, which save themselves."""
-    todo: Iterator[PlannedRun] = iter([run for run in runs if not finished(run)])
-    failed: list[PlannedRun] = []
-    lock, stopped = threading.Lock(), threading.Event()
-    processes: set[subprocess.Popen[str]] = set()
-    done = sum(map(finished, runs))
-
-    def work() -> None:
-        nonlocal done
-        while not stopped.is_set():
-            with lock:
-                run = next(todo, None)
-            if run is None:
-                return
-            began = time.perf_counter()
-            error = _one(run, processes, lock)
-            with lock:
-                done += error is None
-                if error is not None and not stopped.is_set():
-                    failed.append(run)
-                took = f"{time.perf_counter() - began:.0f} s"
-                tell(f"[{done}/{len(runs)}] {Path(str(run.config.run_dir)).name}: {error or took}")
-
-    threads = [threading.Thread(target=work) for _ in range(workers)]
+    pool = _Pool(runs, tell)
+    threads = [threading.Thread(target=pool.work) for _ in range(workers)]
     for thread in threads:
         thread.start()
     try:
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(0.2)
-    except KeyboardInterrupt:
-        stopped.set()
-        for process in list(processes):
-            process.terminate()
+        while any(thread.is_alive() for thread in threads):
+            time.sleep(0.1)
+    finally:
+        pool.stop()  # does nothing when all is done
         for thread in threads:
             thread.join()
-        raise
-    return failed
+    return pool.failed
 
 
-def _one(run: PlannedRun, processes: set[subprocess.Popen[str]], lock: threading.Lock) -> str | None:
-    """One process to its end; the last line of its complaint if it failed."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "c2d.plans.pool"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        start_new_session=True,  # Ctrl-C reaches this process only, which then stops the others
-    )
-    with lock:
-        processes.add(process)
-    _, complaint = process.communicate(json.dumps(to_json(run.config)))
-    with lock:
-        processes.discard(process)
-    if process.returncode == 0 and finished(run):
-        return None
-    lines = complaint.strip().splitlines()
-    return lines[-1] if lines else f"exit code {process.returncode}"
+class _Pool:
+    """What the workers share."""
+
+    def __init__(self, runs: Sequence[PlannedRun], tell: Callable[[str], None]) -> None:
+        self.total, self.tell = len(runs), tell
+        self.todo: Iterator[PlannedRun] = iter([run for run in runs if not finished(run)])
+        self.done = sum(map(finished, runs))
+        self.failed: list[PlannedRun] = []
+        self._lock, self._stopped = threading.Lock(), False
+        self._processes: set[subprocess.Popen[str]] = set()
+
+    def work(self) -> None:
+        """One run after the other."""
+        while (run := self._next()) is not None:
+            began = time.perf_counter()
+            error = self._one(run)
+            with self._lock:
+                if error is None:
+                    self.done += 1
+                elif not self._stopped:
+                    self.failed.append(run)
+                took = f"{time.perf_counter() - began:.0f} s"
+                self.tell(f"[{self.done}/{self.total}] {Path(str(run.config.run_dir)).name}: {error or took}")
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            for process in self._processes:
+                process.terminate()
+
+    def _next(self) -> PlannedRun | None:
+        with self._lock:
+            return None if self._stopped else next(self.todo, None)
+
+    def _one(self, run: PlannedRun) -> str | None:
+        """One process to its end; the last line of its complaint if it failed."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "c2d.plans.pool"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            start_new_session=True,  # Ctrl-C reaches this process only, which then stops the others
+        )
+        with self._lock:
+            self._processes.add(process)
+        _, complaint = process.communicate(json.dumps(to_json(run.config)))
+        with self._lock:
+            self._processes.discard(process)
+        if process.returncode == 0 and finished(run):
+            return None
+        lines = complaint.strip().splitlines()
+        return lines[-1] if lines else f"exit code {process.returncode}"
 
 
 def _main() -> int:
