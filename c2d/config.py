@@ -42,7 +42,7 @@ class Config:
     """Environment: an Atari game (breakout, ALE/Breakout-v5), minatar/breakout, gym/CartPole-v1, toy/bimodal, or a
     class of yours as my_package.my_module:MyEnv."""
     recipe: str = "c2d"
-    """The row that defines the algorithm: c2d (as the authors ran it) or c2d-channel (the paper's wording)."""
+    """The row that defines the algorithm: c2d, iqn, rainbow, ...; `c2d recipes` lists them."""
     protocol: str = "c2d-paper"
     """Atari rules by name: c2d-paper, dopamine or dopamine-2024. Other environments: default."""
     iterations: int = 200

@@ -124,10 +124,8 @@ def test_ablation_removes_one_ingredient_at_a_time():
 
 
 def test_papers_claims_are_all_there(tmp_path):
-    runs = {
-        run.variant: run.config.agent
-        for run in plan(find_plan("paper-claims"), ["minatar/breakout"], [1], 100, tmp_path)
-    }
+    planned = plan(find_plan("paper-claims"), ["minatar/breakout"], [1], 100, tmp_path)
+    runs = {run.variant: run.config.agent for run in planned}
     assert runs["c51-cramer"].loss == Cramer() and isinstance(runs["c51-cramer"].head, Categorical)
     assert runs["c2d-no-embedding"].head.embedding == 0 and not runs["c2d-alpha-fixed"].head.train_alpha
     assert not runs["c2d-support-fixed"].head.train_atoms

@@ -1,0 +1,154 @@
+"""What the runs of `c2d sweep minatar` say: a table with IQM and bootstrap intervals, and a figure.
+
+c2d sweep minatar --seeds 2 --execute True
+python bench/minatar_study.py runs/minatar --out docs/results/minatar.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from c2d.files import write_atomically
+from c2d.plans.plan import MINATAR
+from c2d.reporting.runs import RunRecords, read_run
+
+LAST = 2  # iterations at the end of which the scores are averaged
+RESAMPLES = 2_000
+
+
+def iqm(values: np.ndarray) -> float:
+    """Mean of the middle half; fractions of a value count as such (Agarwal et al. 2021)."""
+    ordered, n = np.sort(values), len(values)
+    cut = n / 4
+    weights = np.clip(np.minimum(np.arange(1, n + 1) - cut, n - cut - np.arange(n)), 0, 1)
+    return float(ordered @ weights / weights.sum())
+
+
+def final_score(run: RunRecords) -> float:
+    """Mean training score of the last iterations, weighted by games."""
+    last = run.iterations[-LAST:]
+    games = sum(r["episodes"] for r in last)
+    return sum(r["mean_score"] * r["episodes"] for r in last if r["episodes"]) / max(games, 1)
+
+
+def collect(where: Path) -> dict[tuple[str, str], list[RunRecords]]:
+    """Finished runs by (variant, game); those of different lengths are not mixed."""
+    found: dict[tuple[str, str], list[RunRecords]] = {}
+    for path in sorted(where.iterdir()):
+        if not (path / "records.jsonl").is_file():
+            continue
+        run = read_run(path)
+        if run.summary is not None and run.summary["state"] == "finished":
+            found.setdefault((run.config["recipe"], run.config["env"]), []).append(run)
+    return found
+
+
+def interval(groups: list[np.ndarray]) -> tuple[float, float, float]:
+    """IQM over games and seeds, and its 95 % interval: seeds resampled within each game."""
+    rng = np.random.default_rng(0)
+    draws = [
+        iqm(np.concatenate([group[rng.integers(len(group), size=len(group))] for group in groups]))
+        for _ in range(RESAMPLES)
+    ]
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return iqm(np.concatenate(groups)), float(low), float(high)
+
+
+def table(found: dict[tuple[str, str], list[RunRecords]]) -> tuple[list[str], list[dict[str, Any]]]:
+    games = sorted({game for _, game in found})
+    best = {
+        g: max(np.mean([final_score(r) for r in runs]) for (_, game), runs in found.items() if game == g) for g in games
+    }
+    lines = ["| recipe | " + " | ".join(games) + " | IQM of scores over the best mean of each game | steps/s |"]
+    lines.append("|---" * (len(games) + 3) + "|")
+    rows = []
+    for variant in (v.name for v in MINATAR):
+        cells, groups, speeds = [], [], []
+        for game in games:
+            runs = found.get((variant, game), [])
+            scores = [final_score(run) for run in runs]
+            cells.append(", ".join(f"{s:.1f}" for s in scores) or "–")
+            speeds += [run.steps_per_second for run in runs]
+            if scores:
+                groups.append(np.array(scores) / best[game])
+            rows += [{"recipe": variant, "game": game, "seed": r.config["seed"], "score": s}
+                     for r, s in zip(runs, scores, strict=True)]  # fmt: skip
+        if not groups:
+            continue
+        whole = len(groups) == len(games) and all(len(group) > 1 for group in groups)
+        middle, low, high = interval(groups)
+        said = f"{middle:.2f} ({low:.2f} to {high:.2f})" if whole else f"{middle:.2f} (too few runs for an interval)"
+        lines.append(f"| {variant} | {' | '.join(cells)} | {said} | {np.mean(speeds):.0f} |")
+    return lines, rows
+
+
+def figure(found: dict[tuple[str, str], list[RunRecords]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    games = sorted({game for _, game in found})
+    picture, axes = plt.subplots(1, len(games), figsize=(5.5 * len(games), 3.8), squeeze=False)
+    for axis, game in zip(axes[0], games, strict=True):
+        for number, variant in enumerate(v.name for v in MINATAR):
+            runs = found.get((variant, game), [])
+            if runs:
+                curves = np.array([[r["mean_score"] or 0.0 for r in run.iterations] for run in runs])
+                steps = [r["steps"] / 1000 for r in runs[0].iterations]
+                axis.plot(steps, curves.mean(0), label=variant, color=f"C{number}")
+                axis.fill_between(steps, curves.min(0), curves.max(0), alpha=0.12, color=f"C{number}", lw=0)
+        axis.set(title=game, xlabel="thousand agent steps", ylabel="mean training score")
+        axis.legend(fontsize=8)
+    picture.tight_layout()
+    picture.savefig(path, metadata={"Date": None})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, help="directory that c2d sweep filled")
+    parser.add_argument("--out", type=Path, help="Markdown file to write; figure and scores go beside it")
+    chosen = parser.parse_args()
+    if not chosen.runs.is_dir():
+        parser.error(f"{chosen.runs} does not exist: c2d sweep minatar --execute True makes it")
+    found = collect(chosen.runs)
+    if not found:
+        parser.error(f"{chosen.runs} holds no finished run yet")
+    lines, rows = table(found)
+    steps = sorted({run.iterations[-1]["steps"] for runs in found.values() for run in runs})
+    page = [
+        "# The field on MinAtar",
+        "",
+        f"{len(rows)} finished runs of {' or '.join(f'{s:,}' for s in steps)} agent steps; scores are means of the raw "
+        f"training scores of the last {LAST} iterations, one number per seed. Commands: `c2d sweep minatar --execute True`"
+        f", then `python {' '.join(sys.argv)}`, {time.strftime('%d %B %Y', time.gmtime())}. Settings are those of "
+        "`c2d recipes --env minatar/breakout`, tuned for no row but c2d.",
+        "",
+        *lines,
+        "",
+    ]
+    if chosen.out is not None:
+        figure(found, chosen.out.with_suffix(".svg"))
+        page.append(f"![Learning curves: mean and range over seeds]({chosen.out.with_suffix('.svg').name})\n")
+        with open(chosen.out.with_suffix(".csv"), "w", newline="") as file:
+            writer = csv.DictWriter(file, ["recipe", "game", "seed", "score"])
+            writer.writeheader()
+            writer.writerows(rows)
+    text = "\n".join(page) + "\n"
+    print(text)
+    if chosen.out is not None:
+        kept = ""
+        if chosen.out.is_file():
+            kept = chosen.out.read_text().partition("<!-- notes -->")[2]
+        write_atomically(chosen.out, (text + "<!-- notes -->" + (kept or "\n")).encode())
+
+
+if __name__ == "__main__":
+    main()
