@@ -7,7 +7,7 @@ PEERS := .venv-peers
 PUBLISHED ?= ../shared/data
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-published check format bench bench-peers study-learning study-faults clean
+.PHONY: help setup quickstart test test-published check format bench bench-peers study-learning study-faults study-minatar clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -55,11 +55,14 @@ bench-peers: $(READY) $(PEERS)/.ready ## compare speed with Stable-Baselines3 (q
 study-learning: $(READY) ## train CartPole and MinAtar Breakout with default settings and write docs/results
 	$(BIN)/c2d quickstart --seeds 1 2 3 4 5 --out docs/results/quickstart.md
 	$(BIN)/python bench/learning.py --env gym/CartPole-v1 --seeds 1 2 3 --out docs/results/learning.md
-	$(BIN)/python bench/learning.py --env minatar/breakout --iterations 20 --seeds 1 --out docs/results/learning.md
 
 study-faults: $(READY) ## kill, damage and starve runs, measure checkpoints, and write docs/results (about 10 minutes)
 	$(BIN)/python bench/faults.py --kills 120 --out docs/results/faults.md
 	$(BIN)/python bench/checkpoint_cost.py --out docs/results/checkpoints.md
+
+study-minatar: $(READY) ## train the field on MinAtar (hours; goes on where it stopped) and write docs/results/minatar.md
+	$(BIN)/c2d sweep minatar --seeds 2 --execute True
+	$(BIN)/python bench/minatar_study.py runs/minatar --out docs/results/minatar.md
 
 clean: ## remove the virtual environments and caches (runs/ stays)
 	rm -rf $(VENV) $(PEERS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -127,8 +127,8 @@ def main() -> None:
         "# The field on MinAtar",
         "",
         f"{len(rows)} finished runs of {' or '.join(f'{s:,}' for s in steps)} agent steps; scores are means of the raw "
-        f"training scores of the last {LAST} iterations, one number per seed. Commands: `c2d sweep minatar --execute True`"
-        f", then `python {' '.join(sys.argv)}`, {time.strftime('%d %B %Y', time.gmtime())}. Settings are those of "
+        f"training scores of the last {LAST} iterations, one number per seed. Commands: `c2d sweep minatar --execute "
+        f"True`, then `python {' '.join(sys.argv)}`, {time.strftime('%d %B %Y', time.gmtime())}. Settings are those of "
         "`c2d recipes --env minatar/breakout`, tuned for no row but c2d.",
         "",
         *lines,
