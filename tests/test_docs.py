@@ -9,7 +9,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 def test_the_python_page_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / "python.md").read_text(), flags=re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     names: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, "docs/python.md", "exec"), names)
