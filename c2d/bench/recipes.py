@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,11 +19,10 @@ _STAGES = 4.0  # seconds for the stages, before the windows
 
 
 def measure_rows(
-    names: Sequence[str], env: str, padding: str | None, threads: int, seconds: float, tell: Callable[[str], None]
+    names: Sequence[str], env: str, padding: str | None, threads: int, seconds: float
 ) -> Iterator[dict[str, Any]]:
     """One dictionary per recipe."""
     for name in names:
-        tell(f"measuring {name} ...")
         request = {"recipe": name, "env": env, "padding": padding, "threads": threads, "seconds": seconds}
         done = subprocess.run(
             [sys.executable, "-m", "c2d.bench.recipes"], input=json.dumps(request), capture_output=True, text=True
@@ -35,8 +34,10 @@ def measure_rows(
 
 def _measure(request: dict[str, Any]) -> dict[str, Any]:
     import torch
+    from torch.utils.flop_counter import FlopCounterMode
 
     from c2d.agents.build import parameter_count
+    from c2d.bench.calibration import gflops
     from c2d.bench.loop import loop_config, peak_memory_mb, stages, window
     from c2d.training.memory import keep_memory
     from c2d.training.session import Session
@@ -52,8 +53,15 @@ def _measure(request: dict[str, Any]) -> dict[str, Any]:
     window(session, 0.0, least_updates=5)  # the first updates choose their kernels
     inside = stages(session, min(_STAGES, request["seconds"]))
     rates = [window(session, request["seconds"]).steps_per_second for _ in range(2)]
+    rate = gflops(request["threads"], 0.7)
+    with FlopCounterMode(display=False) as counter:
+        session.learner.update(session.replay.sample(config.agent.schedule.batch_size, session.sampling))
+    gflop = counter.get_total_flops() / 1e9  # of products and convolutions
     return {
         **request,
+        "gflop_per_update": gflop,
+        "gflops": rate,
+        "share_of_update_at_gemm_rate": gflop / rate * 1e3 / inside["update_ms"]["median"],
         "steps_per_second": rates,
         "update_ms": inside["update_ms"]["median"],
         "act_ms": inside["act_ms"]["median"],

@@ -78,18 +78,22 @@ def _all_rows(chosen: Bench, threads: int, file: Path | None) -> None:
         raise UserError(f"--padding is {chosen.padding}; accepted: valid, same")
     _, facts = describe(chosen.env, "c2d", (threads,))
     print(headline({**facts, "recipe": "all"}), flush=True)
-    print("| recipe | weights | whole loop, steps/s | update, ms | act, ms | sample, ms | peak memory, MB |")
-    print("|---|---|---|---|---|---|---|")
+    titles = ("recipe", "weights", "whole loop, steps/s", "update, ms", "act, ms", "sample, ms", "memory, MB",
+              "GFLOP/update", "GEMM")  # fmt: skip
+    print(f"| {' | '.join(titles)} |\n" + "|---" * len(titles) + "|")
     measured = []
-    tell = lambda line: print(line, file=sys.stderr)  # noqa: E731
-    for row in measure_rows(list(RECIPES), chosen.env, chosen.padding, threads, chosen.seconds, tell):
+    for row in measure_rows(list(RECIPES), chosen.env, chosen.padding, threads, chosen.seconds):
         measured.append(row)
-        rates = ", ".join(map(_three_digits, row["steps_per_second"]))
-        times = " | ".join(f"{row[key]:.2f}" for key in ("update_ms", "act_ms", "sample_ms"))
-        print(
-            f"| {row['recipe']} | {row['parameters']:,} | {rates} | {times} | {row['peak_memory_mb']:.0f} |", flush=True
-        )
-    print(f"\n{threads} threads, padding {chosen.padding or 'of each row'}; two windows of {chosen.seconds:g} s each")
+        cells = [row["recipe"], f"{row['parameters']:,}", ", ".join(map(_three_digits, row["steps_per_second"]))]
+        cells += [f"{row[key]:.2f}" for key in ("update_ms", "act_ms", "sample_ms")]
+        cells += [f"{row['peak_memory_mb']:.0f}", f"{row['gflop_per_update']:.2f}"]
+        cells += [f"{100 * row['share_of_update_at_gemm_rate']:.0f} %"]
+        print(f"| {' | '.join(cells)} |", flush=True)
+    print(f"\n{threads} threads, padding {chosen.padding or 'of each row'}; two windows of {chosen.seconds:g} s each.")
+    print(
+        "GEMM: the time its products and convolutions would take at the machine's rate of matrix products, as a share"
+    )
+    print("of the update; the rest is memory, small operations and kernels below that rate.")
     if file is not None:
         write_json(file, {**facts, "rows": measured})
 

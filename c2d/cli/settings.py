@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import tyro
 
+from c2d.agents.recipe import PARTS
 from c2d.config import Config
 from c2d.errors import UserError
 
@@ -17,11 +18,13 @@ Options = TypeVar("Options")
 
 def parse(config: Config, arguments: list[str], prog: str = "c2d train ENV") -> Config:
     """Apply `--setting value` pairs. `--help` explains each setting with the defaults of this config."""
+    parts = "; ".join(f"--{part} {', '.join(choices)}" for part, choices in PARTS.items())
     return options(
         Config,
         [config.env, *arguments],
         prog=prog,
-        description="Train an agent. Times are in agent steps unless said otherwise; defaults depend on ENV.",
+        description="Train an agent. Times are in agent steps unless said otherwise; defaults depend on ENV and recipe. "
+        f"Parts of the recipe can be exchanged, and then have other settings: {parts}.",
         default=config,
     )
 

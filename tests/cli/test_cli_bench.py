@@ -148,3 +148,22 @@ def test_bad_input_is_named_before_anything_is_measured(monkeypatch, arguments, 
         bench.main(arguments)
     assert named in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_all_recipes_one_line_each(capsys, monkeypatch, tmp_path):
+    from c2d.agents import recipes
+
+    monkeypatch.setattr(recipes, "RECIPES", {name: recipes.RECIPES[name] for name in ("c2d", "iqn")})
+    file = tmp_path / "rows.json"
+    words = ["bench", "--recipe", "all", "--env", "toy/sure", "--seconds", "0.05", "--threads", "1", "--json", str(file)]
+    assert main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("|")[1].strip() for line in lines if line.startswith("| ")] == ["recipe", "c2d", "iqn"]
+    rows = json.loads(file.read_text())["rows"]
+    assert rows[1]["gflop_per_update"] > 10 * rows[0]["gflop_per_update"]
+    assert all(0 < row["share_of_update_at_gemm_rate"] < 2 for row in rows)
+
+
+def test_padding_is_checked(capsys):
+    assert main(["bench", "--recipe", "all", "--padding", "some"]) == 2
+    assert "--padding is some; accepted: valid, same" in capsys.readouterr().err
