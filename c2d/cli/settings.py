@@ -23,8 +23,8 @@ def parse(config: Config, arguments: list[str], prog: str = "c2d train ENV") -> 
         Config,
         [config.env, *arguments],
         prog=prog,
-        description="Train an agent. Times are in agent steps unless said otherwise; defaults depend on ENV and recipe. "
-        f"Parts of the recipe can be exchanged, and then have other settings: {parts}.",
+        description="Train an agent. Times are in agent steps unless said otherwise; defaults follow ENV and recipe."
+        f" Parts of the recipe can be exchanged, and then have other settings: {parts}.",
         default=config,
     )
 

@@ -155,7 +155,19 @@ def test_all_recipes_one_line_each(capsys, monkeypatch, tmp_path):
 
     monkeypatch.setattr(recipes, "RECIPES", {name: recipes.RECIPES[name] for name in ("c2d", "iqn")})
     file = tmp_path / "rows.json"
-    words = ["bench", "--recipe", "all", "--env", "toy/sure", "--seconds", "0.05", "--threads", "1", "--json", str(file)]
+    words = [
+        "bench",
+        "--recipe",
+        "all",
+        "--env",
+        "toy/sure",
+        "--seconds",
+        "0.05",
+        "--threads",
+        "1",
+        "--json",
+        str(file),
+    ]
     assert main(words) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("|")[1].strip() for line in lines if line.startswith("| ")] == ["recipe", "c2d", "iqn"]
