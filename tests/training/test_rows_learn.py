@@ -78,12 +78,12 @@ def test_toy(row):
 def test_cartpole(row):
     config = default_config("gym/CartPole-v1", row, seed=1, threads=1)
     recipe = config.agent
-    schedule = replace(recipe.schedule, batch_size=64, epsilon_decay_steps=2_000, random_history=500)
+    schedule = replace(recipe.schedule, batch_size=32, epsilon_decay_steps=2_000, random_history=500)
     recipe = replace(recipe, head=small(recipe.head), encoder=Mlp((64,)), schedule=schedule)
     config = replace(config, agent=recipe)
     session = Session(config)
     session.fill_history()
-    for _ in range(3_500):
+    for _ in range(3_000):
         session.advance()
     agent = Agent(session.learner.online, recipe, session.env.spec)
     assert mean_score(agent, config, 10, 0.001) > 2.5 * RANDOM_SCORE
