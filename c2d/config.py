@@ -182,6 +182,8 @@ def _fits(value: Any, hint: Any) -> bool:
 def _words(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return ", ".join(get_args(hint))
+    if get_origin(hint) in (Union, UnionType):
+        return ", ".join(_words(choice) for choice in get_args(hint))
     return hint.__name__ if isinstance(hint, type) and get_origin(hint) is None else str(hint)
 
 

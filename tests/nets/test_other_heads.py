@@ -202,7 +202,7 @@ def test_fraction_loss_has_the_gradient_of_the_wasserstein_error():
             for low, high in zip(edges[b, :-1], edges[b, 1:], strict=True):
                 places = torch.linspace(low.item(), high.item(), 2001, dtype=torch.float64)
                 gap = (inverse(places) - inverse((low + high) / 2)).abs()
-                total += float(torch.trapezoid(gap, places))
+                total += torch.trapezoid(gap, places).item()
         return total
 
     bias, step = head.fractions.bias.detach().clone(), 1e-4

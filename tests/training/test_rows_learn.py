@@ -92,8 +92,8 @@ def test_cartpole(row):
 @pytest.mark.parametrize("row", RECIPES)
 def test_atari_and_exact_resume(row, tmp_path):
     """Some hundred steps of Breakout; stopped and resumed, not one bit differs."""
-    wanted = go(saving(short_config("breakout", tmp_path / "straight", recipe=row, steps=60)))
+    wanted = go(saving(short_config("breakout", tmp_path / "straight", recipe=row, steps=40)))
     assert wanted.result.state == "finished" and all(np.isfinite(r["mean_loss"]) for r in wanted.result.records)
-    config = saving(short_config("breakout", tmp_path / "run", recipe=row, steps=60))
-    go(config, stop=70)
+    config = saving(short_config("breakout", tmp_path / "run", recipe=row, steps=40))
+    go(config, stop=50)
     assert go(config).digests == wanted.digests
