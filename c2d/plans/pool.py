@@ -17,6 +17,7 @@ from pathlib import Path
 
 from c2d.config import from_json, to_json
 from c2d.plans.plan import PlannedRun
+from c2d.training.signals import stop_requests
 
 
 def finished(run: PlannedRun) -> bool:
@@ -29,18 +30,19 @@ def finished(run: PlannedRun) -> bool:
 
 
 def execute(runs: Sequence[PlannedRun], workers: int, tell: Callable[[str], None]) -> list[PlannedRun]:
-    """Run what is not finished; returns those that failed. Ctrl-C stops the processes, which save themselves."""
+    """Run what is not finished; returns those that failed. Ctrl-C and SIGTERM stop the processes, which save themselves."""
     pool = _Pool(runs, tell)
     threads = [threading.Thread(target=pool.work) for _ in range(workers)]
     for thread in threads:
         thread.start()
-    try:
-        while any(thread.is_alive() for thread in threads):
+    with stop_requests() as stop:
+        while any(thread.is_alive() for thread in threads) and not stop.is_set():
             time.sleep(0.1)
-    finally:
         pool.stop()  # does nothing when all is done
         for thread in threads:
             thread.join()
+        if stop.is_set():
+            raise KeyboardInterrupt
     return pool.failed
 
 

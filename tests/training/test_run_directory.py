@@ -82,7 +82,11 @@ def edited(path, *keys, value):
         (("agent", "head", "atom"), 3, r'unknown setting "atom" in Conjugated\. Did you mean'),
         (("agent", "head", "class"), "os.system", r'unknown class "os\.system"; classes: Config'),
         (("agent", "head", "class"), ["x"], r"cannot be read|unknown class"),
-        (("agent", "head"), {"class": "GymRules"}, r"for head in Recipe; accepted: Scalar, Categorical, Quantile, Implicit, Fraction, Conj"),
+        (
+            ("agent", "head"),
+            {"class": "GymRules"},
+            r"for head in Recipe; accepted: Scalar, Categorical, Quantile, Implicit, Fraction, Conj",
+        ),
         (("agent", "head"), None, r"None for head"),
         (("rules", "truncation"), "sometimes", r"'sometimes' for truncation"),
         (("rules", "stack"), 0, r"stack = 0"),
