@@ -30,7 +30,7 @@ def finished(run: PlannedRun) -> bool:
 
 
 def execute(runs: Sequence[PlannedRun], workers: int, tell: Callable[[str], None]) -> list[PlannedRun]:
-    """Run what is not finished; returns those that failed. Ctrl-C and SIGTERM stop the processes, which save themselves."""
+    """Run what is not finished; returns those that failed. On Ctrl-C and SIGTERM the processes save themselves."""
     pool = _Pool(runs, tell)
     threads = [threading.Thread(target=pool.work) for _ in range(workers)]
     for thread in threads:

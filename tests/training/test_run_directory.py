@@ -85,7 +85,7 @@ def edited(path, *keys, value):
         (
             ("agent", "head"),
             {"class": "GymRules"},
-            r"for head in Recipe; accepted: Scalar, Categorical, Quantile, Implicit, Fraction, Conj",
+            r"for head in Recipe; accepted: Scalar, Categorical, Quantile",
         ),
         (("agent", "head"), None, r"None for head"),
         (("rules", "truncation"), "sometimes", r"'sometimes' for truncation"),
