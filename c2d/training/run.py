@@ -63,6 +63,15 @@ class _Run:
         except BaseException:
             run_dir.abandon()
             raise
+        try:
+            self._open(threads, found, resuming, checkpoints)
+        except OSError as error:
+            self.session.close()
+            raise UserError(f"{run_dir.path} cannot be written: {error.strerror or error}") from None
+
+    def _open(self, threads: int, found: Checkpoint | None, resuming: bool, checkpoints: Checkpoints) -> None:
+        """Write the run's own files as they were at the checkpoint, or anew."""
+        run_dir, audience = self.run_dir, self.audience
         self.header = self._describe(threads)
         self.records: list[dict[str, Any]] = []
         episodes, seconds = _EPISODES, 0.0

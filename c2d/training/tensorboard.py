@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from c2d.errors import UserError
@@ -26,6 +28,7 @@ class TensorBoard(Observer):
                 "TensorBoard is not installed: pip install 'c2d[tensorboard]', or --tensorboard False"
             ) from None
         self._make_writer = SummaryWriter
+        self._writer: Any = None
 
     def begin(self, session: Session, run_dir: RunDir, header: dict[str, Any]) -> None:
         self._writer = self._make_writer(
@@ -34,21 +37,34 @@ class TensorBoard(Observer):
 
     def stepped(self, session: Session, game: GameEnd | None) -> None:
         if game is not None:
-            self._writer.add_scalar("game/score", game.score, session.step)
-            self._writer.add_scalar("game/steps", game.steps, session.step)
+            self._add("game/score", game.score, session.step)
+            self._add("game/steps", game.steps, session.step)
         if session.step % _PERIOD == 0 and session.tally.updates:
             tally = session.tally
-            self._writer.add_scalar("now/mean_loss", tally.mean_loss, session.step)
-            self._writer.add_scalar("now/atom_min", tally.atom_min, session.step)
-            self._writer.add_scalar("now/atom_max", tally.atom_max, session.step)
-            self._writer.add_scalar("now/epsilon", session.epsilon, session.step)
+            self._add("now/mean_loss", tally.mean_loss, session.step)
+            self._add("now/atom_min", tally.atom_min, session.step)
+            self._add("now/atom_max", tally.atom_max, session.step)
+            self._add("now/epsilon", session.epsilon, session.step)
 
     def iterated(self, record: dict[str, Any]) -> None:
         values = {**record, **record[MEASURED]}
         for name, value in values.items():
             if isinstance(value, int | float) and name not in _SKIPPED:
-                self._writer.add_scalar(f"iteration/{name}", value, record["steps"])
-        self._writer.flush()
+                self._add(f"iteration/{name}", value, record["steps"])
+        self._try(lambda writer: writer.flush())
 
     def end(self, summary: dict[str, Any]) -> None:
-        self._writer.close()
+        self._try(lambda writer: writer.close())
+
+    def _add(self, name: str, value: float | None, step: int) -> None:
+        self._try(lambda writer: writer.add_scalar(name, value, step))
+
+    def _try(self, write: Callable[[Any], None]) -> None:
+        """A disk that refuses ends these curves, not the training; records and checkpoints are told apart."""
+        if self._writer is None:
+            return
+        try:
+            write(self._writer)
+        except OSError as error:
+            self._writer = None
+            print(f"warning: TensorBoard scalars are no longer written: {error.strerror or error}", file=sys.stderr)

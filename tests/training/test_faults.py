@@ -302,3 +302,29 @@ def test_a_clock_that_goes_backwards_changes_nothing(tmp_path, monkeypatch, runs
     go(config, stop=90)
     assert go(config).digests == wanted
     assert results(tmp_path / "run") == results(where / "straight")
+
+
+def test_a_disk_that_is_full_at_the_start_gets_one_line(tmp_path, monkeypatch):
+    def refusing(path, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("c2d.training.record.write_atomically", refusing)
+    with pytest.raises(UserError, match="run cannot be written: No space left on device"):
+        go(short_config("toy/sure", tmp_path / "run"))
+
+
+def test_tensorboard_that_cannot_write_does_not_stop_training(tmp_path, monkeypatch, capsys):
+    from c2d.training.tensorboard import TensorBoard
+
+    class Refusing:
+        def __init__(self, *_, **__): ...
+
+        def add_scalar(self, *_):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    board = TensorBoard()
+    board._make_writer = Refusing
+    from c2d.training.run import run
+
+    assert run(saving(short_config("toy/sure", tmp_path / "run")), [board]).state == "finished"
+    assert capsys.readouterr().err.count("TensorBoard scalars are no longer written: No space left on device") == 1
