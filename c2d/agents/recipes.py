@@ -239,6 +239,8 @@ def _shrink(head: HeadSpec, units: int, reach: float) -> HeadSpec:
         return replace(head, embedding=units if head.embedding else 0)
     if isinstance(head, Categorical):
         return replace(head, v_min=-reach, v_max=reach)
+    if isinstance(head, Implicit):  # more than 8 fractions hardly help (Dabney et al. 2018b, Fig. 2), and each costs
+        return replace(head, atoms=16, target_atoms=16, policy_atoms=16)
     return head
 
 

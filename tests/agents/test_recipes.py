@@ -145,3 +145,14 @@ def test_a_row_is_plain_frozen_data():
     assert recipe == Recipe() and hash(recipe) == hash(Recipe())
     with pytest.raises(dataclasses.FrozenInstanceError):
         recipe.n_step = 3
+
+
+def test_small_worlds_shrink_heads_and_widen_grids():
+    small = env("minatar", (4, 10, 10))
+    assert adapt(find("c51"), small).head == dataclasses.replace(find("c51").head, hidden=128, v_min=-30.0, v_max=30.0)
+    head = adapt(find("iqn"), small).head
+    assert (head.atoms, head.target_atoms, head.policy_atoms, head.hidden) == (16, 16, 16, 128)
+    assert adapt(find("iqn"), ATARI) == find("iqn")
+    vector = env("gym", (4,), "float32")
+    periods = {name: adapt(find(name), vector).schedule.target_period for name in ("c2d", "dqn-adam")}
+    assert periods == {"c2d": 40, "dqn-adam": 400}
