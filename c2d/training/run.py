@@ -79,7 +79,9 @@ class _Run:
             self._take_over(found)
             episodes, seconds = found.episodes, float(found.state["seconds"])
         elif resuming:
-            audience.notice("this run has no checkpoint that can be used: it begins again")
+            aside = run_dir.set_aside()
+            kept = "" if aside is None else f"; what it had recorded is kept in {aside}"
+            audience.notice(f"this run has no checkpoint that can be used: it begins again{kept}")
         lines = "".join(map(line_of, [self.header, *self.records]))
         self.record_file, self.episode_file = LineFile(run_dir.records, lines), LineFile(run_dir.episodes, episodes)
         files = (self.record_file, self.episode_file)

@@ -63,6 +63,21 @@ class RunDir:
                 for directory in self._made:
                     directory.rmdir()
 
+    def set_aside(self) -> Path | None:
+        """Move what a run has recorded out of the way of one that begins again; None if there is nothing."""
+        try:
+            iterations = self.records.read_text(encoding="utf-8").count('"kind": "iteration"')
+        except (OSError, UnicodeDecodeError):
+            iterations = 0
+        if not iterations:
+            return None
+        aside = free_name(self.path / "before")
+        aside.mkdir()
+        for file in (self.records, self.episodes, self.weights, self.summary):
+            if file.exists():
+                file.rename(aside / file.name)
+        return aside
+
     def log_event(self, event: dict[str, Any]) -> None:
         """What happened to the run that is no result of it."""
         with suppress(OSError), open(self.events, "a", encoding="utf-8") as file:

@@ -86,7 +86,8 @@ def test_when_all_is_damaged_the_run_begins_again(crashed):
         harm(path / "state.json", "cut")
     resumed = go(config)
     assert sum("cannot be used" in text for text in resumed.notices) == 2
-    assert "it begins again" in resumed.notices[-1]
+    assert f"it begins again; what it had recorded is kept in {run / 'before-2'}" in resumed.notices[-1]
+    assert (run / "before-2" / "records.jsonl").read_text().count("iteration") > 1  # nothing is overwritten
     assert resumed.digests == wanted and results(run) == results(where / "straight")
 
 
