@@ -13,7 +13,7 @@ import tyro
 
 from c2d.agents import parts as specs
 from c2d.agents.limits import check_recipe, check_values
-from c2d.agents.recipe import Recipe, Schedule
+from c2d.agents.recipe import PARTS, Recipe, Schedule
 from c2d.agents.recipes import adapt, find
 from c2d.envs.make import default_rules, make
 from c2d.envs.names import resolve
@@ -140,6 +140,20 @@ def to_json(value: Any) -> Any:
         fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {"class": type(value).__name__, **fields}
     return list(value) if isinstance(value, tuple) else value
+
+
+def flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The JSON form as {"phi.beta": 1.99, "head": "conjugated", ...}: every setting by its name on the command line."""
+    found: dict[str, Any] = {}
+    for name, item in value.items():
+        part = prefix.removesuffix(".")
+        if isinstance(item, dict):
+            found |= flat(item, prefix if name == "agent" else f"{prefix}{name.replace('_', '-')}.")
+        elif name != "class":
+            found[prefix + name.replace("_", "-")] = item
+        elif part in PARTS:
+            found[part] = next((choice for choice, cls in PARTS[part].items() if cls.__name__ == item), item)
+    return found
 
 
 def from_json(value: Any) -> Any:

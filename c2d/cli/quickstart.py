@@ -15,6 +15,7 @@ from c2d.errors import UserError
 
 if TYPE_CHECKING:
     from c2d.config import Config
+    from c2d.envs.spec import Environment
     from c2d.reporting.quickstart import Outcome
 
 ENV = "minatar/breakout"
@@ -68,7 +69,7 @@ def attempt(seed: int, quiet: bool) -> Outcome:
     began = time.perf_counter()
     config = quickstart_config(seed)
 
-    def make_env(game_seed: int):  # type: ignore[no-untyped-def]
+    def make_env(game_seed: int) -> Environment:
         return make(config.env, config.rules, game_seed)
 
     chance = summarize([end.score for end in random_scores(make_env, RANDOM_GAMES, seed)])

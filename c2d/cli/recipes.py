@@ -67,22 +67,9 @@ def _compare(names: tuple[str, ...], env: str) -> None:
 
 
 def _flat(recipe: Any) -> dict[str, Any]:
-    """Every setting by its name on the command line; kinds of parts by theirs."""
-    from c2d.agents.recipe import PARTS
-    from c2d.config import to_json
+    from c2d.config import flat, to_json
 
-    flat: dict[str, Any] = {}
-    for field, value in to_json(recipe).items():
-        if field == "class":
-            continue
-        if not isinstance(value, dict):
-            flat[field.replace("_", "-")] = value
-            continue
-        kinds = {cls.__name__: name for name, cls in PARTS.get(field, {}).items()}
-        if value["class"] in kinds:
-            flat[field] = kinds[value["class"]]
-        flat |= {f"{field}.{k.replace('_', '-')}": v for k, v in value.items() if k != "class"}
-    return flat
+    return flat(to_json(recipe))
 
 
 def _words(value: Any) -> str:

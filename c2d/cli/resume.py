@@ -10,6 +10,7 @@ from pathlib import Path
 from c2d.agents.trust import trust
 from c2d.cli.settings import parse, peek
 from c2d.config import Config, validate
+from c2d.envs.names import refuse_unnamed
 from c2d.errors import UserError
 
 USAGE = """usage: c2d resume RUN [--iterations N] [--env MODULE:CLASS] [--fork NEW_RUN] [settings]
@@ -70,12 +71,7 @@ def read(words: list[str]) -> tuple[Config, Path]:
     if not source.is_dir():
         raise UserError(f"{source} is no run directory: it does not exist or is a file")
     before = read_old(source)
-    own = before.env.removeprefix("gym/")
-    if ":" in own and (env is None or env.removeprefix("gym/") != own):
-        raise UserError(
-            f"this run trains on {own}, code that is not imported because a file names it; "
-            f"if you trust it, add --env {own}"
-        )
+    refuse_unnamed(before.env, env)
     config = parse(dataclasses.replace(before, run_dir=str(target or source)), words, prog="c2d resume RUN")
     if peek(words, "--phi.kind")[0] is not None:
         trust(config.agent.phi.kind)

@@ -10,6 +10,7 @@ from c2d.agents.recipe import PARTS, Recipe
 from c2d.agents.trust import trust
 from c2d.cli.settings import parse, peek
 from c2d.config import Config, default_config, read_config
+from c2d.envs.names import refuse_unnamed
 from c2d.errors import UserError, did_you_mean
 
 
@@ -33,6 +34,8 @@ def read(arguments: list[str]) -> Config:
         if recipe is not None or protocol is not None:
             raise UserError("--config already says which recipe and protocol; leave out --recipe and --protocol")
         config = read_config(Path(file))
+        if env is None:
+            refuse_unnamed(config.env, env, flag="")
         config = dataclasses.replace(config, run_dir=None, env=default_config(env).env if env else config.env)
     elif env is not None:
         config = default_config(env, recipe or "c2d", protocol)

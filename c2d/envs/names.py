@@ -51,6 +51,16 @@ def resolve(text: str) -> EnvName:
     raise _unknown(text)
 
 
+def refuse_unnamed(in_file: str, named: str | None, flag: str = "--env ") -> None:
+    """A class of the user's own, my_module:MyEnv, is imported only if the user names it, never because a file does."""
+    own = in_file.removeprefix("gym/")
+    if ":" in own and (named is None or named.removeprefix("gym/") != own):
+        raise UserError(
+            f"this run trains on {own}, code that is not imported because a file names it; "
+            f"if you trust it, add {flag}{own}"
+        )
+
+
 def squash(text: str) -> str:
     """Lower case without separators: "Bank_Heist" -> "bankheist"."""
     return re.sub(r"[^a-z0-9]", "", text.lower())

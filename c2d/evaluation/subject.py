@@ -11,7 +11,7 @@ from typing import Any
 from c2d.agents.agent import Agent
 from c2d.config import Config, validate
 from c2d.envs.make import make
-from c2d.envs.names import resolve
+from c2d.envs.names import refuse_unnamed, resolve
 from c2d.envs.spec import Environment
 from c2d.errors import UserError
 from c2d.training.passport import passport
@@ -54,12 +54,8 @@ def open_run(path: str | Path, env: str | None = None, device: str = "cpu") -> S
     if not run_dir.path.is_dir():
         raise UserError(f"{path} is no run directory: it does not exist or is a file")
     config = _config(run_dir)
-    if env is None and ":" in config.env:
-        own = config.env.removeprefix("gym/")
-        raise UserError(
-            f"this run was trained on {own}, code that is not imported because a file names it; "
-            f"if you trust it, add --env {own}"
-        )
+    if env is None:
+        refuse_unnamed(config.env, env)
     steps, iterations = _trained(run_dir)
     name = resolve(config.env if env is None else env).canonical
     return Subject(run_dir, config, load(path, device), name, steps, iterations)

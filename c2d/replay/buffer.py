@@ -79,8 +79,8 @@ class Replay:
         self.head = 0  # slots written since the beginning; slot number head - 1 is the current state
         self.oldest = 0  # first slot number whose stack has lost nothing
         self.ready = 0  # first slot number whose n-step window is incomplete
-        frame_bytes = int(np.prod(spec.frame_shape)) * np.dtype(spec.frame_dtype).itemsize
-        worth_it = compress and frame_bytes >= WORTH_COMPRESSING
+        self.frame_bytes = int(np.prod(spec.frame_shape)) * np.dtype(spec.frame_dtype).itemsize
+        worth_it = compress and self.frame_bytes >= WORTH_COMPRESSING
         self.frames: Frames = CompressedFrames(spec, capacity) if worth_it else RawFrames(spec, capacity)
         self.sampler: Sampler = UniformSampler(capacity) if sampler is None else sampler
         self._sampleable = 0

@@ -74,6 +74,9 @@ class Journal:
             if segment.last <= oldest:
                 continue
             path = self.path / segment.name
+            largest = (segment.last - segment.first) * (2 * replay.frame_bytes + 64) + (1 << 20)
+            if segment.bytes > largest:
+                raise Damaged(f"{path} is larger than its slots can be")
             stored = unpacked(checked(path, segment.bytes, segment.sha256), path)
             try:
                 replay.unpack(segment.first, segment.last, stored)

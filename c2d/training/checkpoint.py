@@ -38,7 +38,8 @@ FORMAT = 1
 MANIFEST, STATE, TENSORS = "manifest.json", "state.json", "tensors.safetensors"
 RECORDS, EPISODES = "records.jsonl", "episodes.csv"  # copies of the run's own files
 _NAME = re.compile(r"[0-9]{12}")
-_LARGEST_JSON = 1 << 30  # bytes
+_LARGEST = 1 << 30  # bytes of a file that is no tensor
+_LARGEST_TENSORS = 1 << 34
 
 
 class Saved(NamedTuple):
@@ -106,6 +107,8 @@ class Checkpoints:
         for name, seal in manifest["files"].items():
             if "/" in name or name.startswith("."):
                 raise Damaged(f"{path / MANIFEST} names a file elsewhere: {name}")
+            if seal["bytes"] > (_LARGEST_TENSORS if name == TENSORS else _LARGEST):
+                raise Damaged(f"{path / name} is far too large")
             contents[name] = checked(path / name, seal["bytes"], seal["sha256"])
         try:
             state = dict(_from_json(contents.pop(STATE)))
@@ -228,7 +231,7 @@ def _sign(manifest: dict[str, Any]) -> bytes:
 def _read_manifest(path: Path) -> dict[str, Any]:
     """A manifest that is whole: its own hash fits, and it has the form it should have."""
     try:
-        if path.stat().st_size > _LARGEST_JSON:
+        if path.stat().st_size > _LARGEST:
             raise Damaged(f"{path} is far too large")
         manifest = json.loads(path.read_bytes())
         signature = manifest.pop("sha256")

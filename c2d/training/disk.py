@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from pathlib import Path
-
-import numpy as np
 
 from c2d.errors import UserError
 from c2d.replay.frames import WORTH_COMPRESSING
@@ -18,10 +15,10 @@ _FIELDS = 16  # bytes per slot beside the frame
 
 def predicted_bytes(session: Session) -> int:
     """What checkpoints and replay will take at most, about."""
-    config, spec = session.config, session.env.spec
+    config = session.config
     schedule = config.agent.schedule
     slots = min(schedule.replay_capacity, schedule.random_history + config.steps)
-    frame = math.prod(spec.frame_shape) * np.dtype(spec.frame_dtype).itemsize
+    frame = session.replay.frame_bytes
     on_disk = _COMPRESSED * frame if frame >= WORTH_COMPRESSING else frame
     tensors = sum(tensor.nbytes for tensor in session.tensors().values())
     return int(slots * (on_disk + _FIELDS)) + (config.checkpoint.keep + 1) * tensors

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from typing import Any
 
-from c2d.config import Config, from_json, to_json
+from c2d.config import Config, flat, from_json, to_json
 from c2d.errors import UserError
 from c2d.files import write_json
 from c2d.replay.journal import Damaged
@@ -23,21 +23,8 @@ _FREE = ("run_dir", "iterations", "checkpoint", "tensorboard", "compress_replay"
 def differences(before: Config, after: Config) -> list[str]:
     """Settings that would make the run another one, as "name: old → new"."""
     free = {name: getattr(before, name) for name in _FREE}
-    return _differences("", to_json(before), to_json(dataclasses.replace(after, **free)))
-
-
-def _differences(name: str, before: Any, after: Any) -> list[str]:
-    if isinstance(before, dict) and isinstance(after, dict) and before.get("class") == after.get("class"):
-        found = []
-        for key in {**before, **after}:
-            inner = f"{name}.{key}".lstrip(".").removeprefix("agent.")
-            found += _differences(inner, before.get(key), after.get(key))
-        return found
-    return [] if before == after else [f"{name}: {_words(before)} → {_words(after)}"]
-
-
-def _words(value: Any) -> str:
-    return str(value.get("class")).lower() if isinstance(value, dict) else str(value)
+    old, new = flat(to_json(before)), flat(to_json(dataclasses.replace(after, **free)))
+    return [f"{k}: {old.get(k)} → {new.get(k)}" for k in {**old, **new} if old.get(k) != new.get(k)]
 
 
 def refuse_differences(run_dir: RunDir, before: Config, after: Config) -> None:

@@ -51,7 +51,7 @@ def test_other_threads_are_allowed_and_told(stopped, capsys):
 
 def test_other_settings_are_refused_with_the_list(stopped, capsys):
     line = refused(capsys, "resume", str(stopped), "--optim.learning-rate", "0.5", "--schedule.gamma", "0.9")
-    assert "schedule.gamma: 0.99 → 0.9; optim.learning_rate: 0.002 → 0.5" in line and "--fork NEW_RUN" in line
+    assert "schedule.gamma: 0.99 → 0.9; optim.learning-rate: 0.002 → 0.5" in line and "--fork NEW_RUN" in line
 
 
 def test_fork(stopped, tmp_path, capsys):

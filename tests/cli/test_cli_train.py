@@ -247,7 +247,7 @@ def test_existing_run_with_other_settings_is_refused_and_left_alone(capsys, tmp_
     capsys.readouterr()
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*") if file.name != "lock"}
     line = refused(capsys, *words, "--seed", "2", "--optim.learning-rate", "0.5")
-    assert "seed: 1 → 2" in line and "optim.learning_rate: 0.002 → 0.5" in line and "--fork" in line
+    assert "seed: 1 → 2" in line and "optim.learning-rate: 0.002 → 0.5" in line and "--fork" in line
     assert before == {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*") if file.name != "lock"}
 
 

@@ -1,7 +1,6 @@
-"""Damage, hostile files, full disks, two processes at once: what is lost (nothing saved) and what the user sees."""
+"""Damage, full disks, two processes at once: what is lost (nothing saved) and what the user sees."""
 
 import errno
-import json
 import os
 import shutil
 import subprocess
@@ -17,27 +16,14 @@ from c2d.errors import UserError
 from c2d.files import write_flushed
 from c2d.training import checkpoint as checkpoint_module
 from c2d.training import saving as saving_module
-from c2d.training.checkpoint import Checkpoints, _sign
+from c2d.training.checkpoint import Checkpoints
 from c2d.training.lock import locked
 from c2d.training.record import LineFile
+from tests.training.crashed_runs import crashed, runs
 from tests.training.short_runs import short_config
 from tests.training.test_resume import go, results, saving
 
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """A straight run, and one that crashed with two checkpoints behind it."""
-    where = tmp_path_factory.mktemp("faults")
-    wanted = go(saving(short_config("breakout", where / "straight"))).digests
-    go(saving(short_config("breakout", where / "crashed"), every_steps=60), crash=190)
-    return where, wanted
-
-
-@pytest.fixture
-def crashed(runs, tmp_path):
-    where, wanted = runs
-    shutil.copytree(where / "crashed", tmp_path / "run")
-    return tmp_path / "run", saving(short_config("breakout", tmp_path / "run"), every_steps=60), wanted, where
+__all__ = ["crashed", "runs"]  # fixtures
 
 
 def harm(path, how):
@@ -108,88 +94,6 @@ def test_command_mends_a_damaged_config(crashed, capsys):
     streams = capsys.readouterr()
     assert "config.json cannot be read" in streams.err and "instead" in streams.err
     assert results(run) == results(where / "straight")
-
-
-# ---------------------------------------------------------------------------------------------- hostile files
-
-
-def rewrite(path, change):
-    """Change a checkpoint's state as an attacker would: all sums are right again afterwards."""
-    state = json.loads((path / "state.json").read_bytes())
-    change(state)
-    data = json.dumps(state).encode()
-    (path / "state.json").write_bytes(data)
-    manifest = json.loads((path / "manifest.json").read_bytes())
-    del manifest["sha256"]
-    manifest["files"]["state.json"] = checkpoint_module._seal(data)
-    (path / "manifest.json").write_bytes(_sign(manifest))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda state: state.update(step="many"),
-        lambda state: state.update(tally={"__class__": "os.system"}),
-        lambda state: state.update(generators={}),
-        lambda state: state["generators"].update(actions={"bit_generator": "MT19937"}),
-        lambda state: state.update(replay_head=10**18),
-        lambda state: state.update(replay_head=-1),
-        lambda state: state.update(environment={"ale": "text"}),
-        lambda state: state.update(format=99),
-        lambda state: state.clear(),
-    ],
-)
-def test_hostile_state_is_refused_like_damage(change, crashed):
-    run, config, wanted, where = crashed
-    rewrite(next(Checkpoints(run).newest_first()), change)
-    resumed = go(config)
-    assert any("cannot be used" in text for text in resumed.notices)
-    assert resumed.digests == wanted and results(run) == results(where / "straight")
-
-
-def test_manifest_that_points_elsewhere_is_refused(crashed):
-    run, config, _, _ = crashed
-    newest = next(Checkpoints(run).newest_first())
-    manifest = json.loads((newest / "manifest.json").read_bytes())
-    del manifest["sha256"]
-    manifest["files"]["../../config.json"] = {"bytes": 1, "sha256": "x"}
-    (newest / "manifest.json").write_bytes(_sign(manifest))
-    assert any("names a file elsewhere" in text for text in go(config).notices)
-
-
-def test_no_code_is_imported_because_a_file_names_it(crashed, tmp_path, monkeypatch, capsys):
-    run, _, _, _ = crashed
-    (tmp_path / "evil.py").write_text("raise SystemExit('executed')")
-    monkeypatch.syspath_prepend(tmp_path)
-    config = json.loads((run / "config.json").read_text())
-    config["env"], config["rules"] = "gym/evil:Env", {"class": "GymRules"}
-    (run / "config.json").write_text(json.dumps(config))
-    for words in (["resume", str(run)], ["resume", str(run), "--env", "other:Env"], ["evaluate", str(run)]):
-        assert main(words) == 2
-        error = capsys.readouterr().err
-        assert "code that is not imported because a file names it" in error and "--env evil:Env" in error
-    assert "evil" not in sys.modules
-
-
-def test_a_run_of_the_users_own_class_resumes_when_named_again(tmp_path, monkeypatch, capsys):
-    (tmp_path / "own_env_to_resume.py").write_text(
-        "import gymnasium, numpy as np\n"
-        "class Env(gymnasium.Env):\n"
-        "    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)\n"
-        "    action_space = gymnasium.spaces.Discrete(2)\n"
-        "    def reset(self, *, seed=None, options=None):\n"
-        "        super().reset(seed=seed); self.t = 0\n"
-        "        return self.np_random.random(2).astype(np.float32), {}\n"
-        "    def step(self, action):\n"
-        "        self.t += 1\n"
-        "        return self.np_random.random(2).astype(np.float32), 1.0, self.t == 9, False, {}\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    go(saving(short_config("own_env_to_resume:Env", tmp_path / "straight")))
-    go(saving(short_config("own_env_to_resume:Env", tmp_path / "run")), stop=100)
-    assert main(["resume", str(tmp_path / "run"), "--env", "own_env_to_resume:Env"]) == 0
-    assert "resumed from the checkpoint at step 100: exact" in capsys.readouterr().out
-    assert results(tmp_path / "run") == results(tmp_path / "straight")
 
 
 # ------------------------------------------------------------------------------------------ disks that refuse
