@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -13,9 +12,8 @@ from torch import nn
 from c2d.agents import parts as spec
 from c2d.agents.learner import Learner, Loss
 from c2d.agents.optimizer import Adam, CentredRmsProp, Optimizer
-from c2d.agents.parts import PhiSpec
 from c2d.agents.recipe import Recipe
-from c2d.agents.trust import TRUSTED
+from c2d.agents.trust import TRUSTED, imported
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError, did_you_mean
 from c2d.nets import encoders
@@ -34,13 +32,6 @@ from c2d.returns import bootstrap, categorical, cramer, point, quantile
 from c2d.returns import phi as phis
 from c2d.types import Phi
 
-PHIS: dict[str, Callable[[PhiSpec], Phi]] = {
-    "identity": lambda p: phis.identity(),
-    "h": lambda p: phis.h(p.eps),
-    "scaled_h": lambda p: phis.scaled_h(p.beta, p.eps),
-    "symlog": lambda p: phis.symlog(),
-    "asinh": lambda p: phis.asinh(),
-}
 HEADS: dict[type, Callable[..., nn.Module]] = {
     spec.Scalar: ScalarHead,
     spec.Categorical: CategoricalHead,
@@ -70,21 +61,17 @@ OPTIMIZERS: dict[type, Callable[..., Optimizer]] = {spec.Optim: Adam, spec.RmsPr
 
 def build_phi(recipe: Recipe) -> Phi:
     kind = recipe.phi.kind
-    if kind in PHIS:
-        return PHIS[kind](recipe.phi)
+    if kind in phis.KINDS:
+        return phis.KINDS[kind](recipe.phi.beta, recipe.phi.eps)
     if ":" not in kind:
-        accepted = f"{', '.join(PHIS)}, or my_package.my_module:my_phi"
-        raise UserError(f'unknown φ "{kind}".{did_you_mean(kind, PHIS)} Accepted: {accepted}')
+        accepted = f"{', '.join(phis.KINDS)}, or my_package.my_module:my_phi"
+        raise UserError(f'unknown φ "{kind}".{did_you_mean(kind, phis.KINDS)} Accepted: {accepted}')
     if kind not in TRUSTED:
         raise UserError(
             f"φ is {kind}, code that is not imported because a file names it; if you trust it, add --phi.kind {kind} "
             f"(c2d evaluate: --phi {kind}; Python: c2d.agents.trust.trust)"
         )
-    module, _, name = kind.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"φ {kind} cannot be imported: {error}") from None
+    found = imported(kind)
     if not isinstance(found, Phi):
         raise UserError(f"φ {kind} is no c2d.types.Phi: a pair of functions `to` and `back` on tensors")
     return found

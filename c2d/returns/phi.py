@@ -66,3 +66,13 @@ def _odd(half: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """The odd extension of a function on [0, ∞); its derivative at 0 is that of `half`."""
     sign = torch.copysign(x.new_ones(()), x.detach())  # ±1, never 0
     return half(x * sign) * sign
+
+
+# By name, from (β, ε); most need neither.
+KINDS: dict[str, Callable[[float, float], Phi]] = {
+    "identity": lambda beta, eps: identity(),
+    "h": lambda beta, eps: h(eps),
+    "scaled_h": scaled_h,
+    "symlog": lambda beta, eps: symlog(),
+    "asinh": lambda beta, eps: asinh(),
+}

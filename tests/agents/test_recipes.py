@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from c2d.agents.build import BOOTSTRAPS, HEADS, LOSSES, OPTIMIZERS, PHIS, SAMPLERS, build_phi
+from c2d.agents.build import BOOTSTRAPS, HEADS, LOSSES, OPTIMIZERS, SAMPLERS, build_phi
 from c2d.agents.parts import Conjugated, Cramer, Greedy, MinAtar, Mlp, Nature, Uniform
 from c2d.agents.recipe import PARTS, Recipe
 from c2d.agents.recipes import RECIPES, adapt, find
@@ -14,6 +14,7 @@ from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.returns.bootstrap import greedy_bootstrap
 from c2d.returns.cramer import cramer
+from c2d.returns.phi import KINDS
 
 
 def env(family, shape, dtype="uint8"):
@@ -87,7 +88,7 @@ def test_every_part_of_a_row_has_its_builder():
     tables = {"head": HEADS, "loss": LOSSES, "bootstrap": BOOTSTRAPS, "sampler": SAMPLERS, "optim": OPTIMIZERS}
     for part, table in tables.items():
         assert set(table) == set(PARTS[part].values()), part
-    assert set(PHIS) == {"identity", "h", "scaled_h", "symlog", "asinh"}
+    assert set(KINDS) == {"identity", "h", "scaled_h", "symlog", "asinh"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,260 @@
+"""c2d theory [check | search | phi] [options]"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tyro
+
+from c2d.cli.settings import options
+from c2d.errors import UserError, did_you_mean
+
+PARTS = {
+    "example": "the counterexample of Proposition 3.1 (also without a name)",
+    "check": "verify the paper's statements on many random MDPs",
+    "search": "how often, and how badly, the transformed operator T_h chooses wrongly",
+    "phi": "examine a homeomorphism of your own",
+}
+
+
+@dataclass(frozen=True)
+class Example:
+    """The counterexample of Proposition 3.1: a coin for R (action a), or a sure r (action b)."""
+
+    h: str = "h"
+    """Odd, concave for x ≥ 0: h, scaled_h, symlog, asinh, a formula such as "x / (1 + abs(x))", or my_module:my_phi."""
+    reward: float = 100.0
+    """R, the prize of action a, won with probability 1/2."""
+    sure: float | None = None
+    """r, the sure reward of action b. Default: in the middle of the interval in which T_h errs."""
+    gamma: float = 0.99
+    """Discount. The episode ends after one step, so it does not change the answer."""
+    eps: float = 1e-3
+    """ε of h and scaled_h."""
+    beta: float = 1.99
+    """β of scaled_h."""
+    save: str | None = None
+    """File for the figure: .svg, .png or .pdf."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """How many cases."""
+
+    mdps: int = 1000
+    """Random MDPs, each with every φ."""
+    states: int = 10
+    actions: int = 4
+    steps: int = 3
+    """Iterations of each operator. Supports grow threefold with each."""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Search:
+    """Which random MDPs."""
+
+    mdps: int = 500
+    """Random MDPs for each point of the figure."""
+    states: int = 10
+    actions: int = 4
+    gamma: float = 0.9
+    seed: int = 0
+    save: str | None = None
+    """File for the figure: .svg, .png or .pdf."""
+
+
+@dataclass(frozen=True)
+class PhiOptions:
+    """Which function."""
+
+    function: tyro.conf.Positional[str]
+    """A formula in x such as "x / sqrt(1 + x*x)", a name (h, scaled_h, symlog, asinh), or my_module:my_phi."""
+    inverse: str | None = None
+    """A formula in y for the inverse. Default: found by bisection."""
+    gamma: float = 0.99
+    """Discount of the step φ(r + γφ⁻¹(y)) whose steepness is examined."""
+    eps: float = 1e-3
+    """ε of h and scaled_h."""
+    beta: float = 1.99
+    """β of scaled_h."""
+    save: str | None = None
+    """File for the figure: .svg, .png or .pdf."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    words = list(arguments)
+    if words in (["--help"], ["-h"]):
+        print(_usage())
+        return
+    part = words.pop(0) if words and not words[0].startswith("-") else "example"
+    if part not in PARTS:
+        raise UserError(f'c2d theory has no part "{part}".{did_you_mean(part, PARTS)} Parts: {", ".join(PARTS)}')
+    import torch
+
+    torch.set_num_threads(1)  # small arrays: more threads only wait for each other
+    {"example": _example, "check": _check, "search": _search, "phi": _phi}[part](words)
+
+
+def _usage() -> str:
+    width = max(map(len, PARTS))
+    rows = "\n".join(f"  {name:<{width}}  {line}" for name, line in PARTS.items())
+    return (
+        f"usage: c2d theory [PART] [options]\n\nThe paper's theory on finite MDPs, in float64.\n\nparts:\n{rows}\n\n"
+        "c2d theory PART --help explains every setting. docs/theory.md walks through it."
+    )
+
+
+def _example(words: list[str]) -> None:
+    chosen = options(Example, words, "c2d theory example", "Show where the transformed operator T_h goes wrong.")
+    from c2d.theory.examples import counterexample
+    from c2d.theory.figures import check_path, counterexample_figure
+
+    file = check_path(chosen.save)
+    h = _homeomorphism(chosen.h, chosen.eps, chosen.beta)[0]
+    found = counterexample(h, chosen.reward, chosen.gamma, chosen.sure)
+    print(f"Proposition 3.1 with h = {h.name}, R = {found.prize:g}, r = {found.sure:.6g}, γ = {chosen.gamma:g}\n")
+    print(f"  s --a--> 0 or {found.prize:g} with probability 1/2 each, then the end")
+    print(f"  s --b--> {found.sure:.6g} for sure, then the end\n")
+    print(f"T_h chooses wrongly for {found.low:.6g} < r < {found.high:.6g}, that is h⁻¹(h(R)/2) < r < R/2\n")
+    print(f"  {'operator':<10}{'Q(s, a)':>12}{'Q(s, b)':>12}   action")
+    for name, q in found.q.items():
+        right = found.choice[name] == found.choice["T*"]
+        tie = abs(q[0] - q[1]) <= 1e-12 * max(1.0, abs(float(q[0])))
+        said = "either" if tie else found.choice[name] + ("" if right else "   wrong")
+        print(f"  {name:<10}{q[0]:>12.6g}{q[1]:>12.6g}   {said}")
+    print("\nvalues in real returns: those of T_h mapped back by h⁻¹, those of T_φ (φ = h) the mean of φ⁻¹")
+    if file is not None:
+        counterexample_figure(found, file)
+        print(f"figure: {file}")
+
+
+def _check(words: list[str]) -> None:
+    chosen = options(Check, words, "c2d theory check", "Verify the paper's statements numerically.")
+    for name in ("mdps", "states", "actions", "steps"):
+        if getattr(chosen, name) < 1:
+            raise UserError(f"--{name} is {getattr(chosen, name)}; accepted: at least 1")
+    from c2d.theory.statements import check
+
+    print(f"c2d theory check: {chosen.mdps} random MDPs, {chosen.states} states, {chosen.actions} actions, "
+          f"{chosen.steps} steps, seed {chosen.seed}\n")  # fmt: skip
+    print(f"{'statement':<78}{'paper':<18}{'cases':>9}  found")
+    failed = 0
+    for finding in check(chosen.mdps, chosen.states, chosen.actions, chosen.steps, chosen.seed):
+        mark = "" if finding.holds else "   DOES NOT HOLD"
+        print(f"{finding.statement:<78}{finding.source:<18}{finding.cases:>9,}  {finding.found}{mark}", flush=True)
+        failed += not finding.holds
+    print(f"\n{'all statements hold' if not failed else f'{failed} statements do not hold'}")
+    if failed:
+        sys.exit(1)
+
+
+def _search(words: list[str]) -> None:
+    chosen = options(Search, words, "c2d theory search", "Look for MDPs in which the policy of T_h is not optimal.")
+    from c2d.theory.figures import check_path, search_figure
+    from c2d.theory.search import survey, worst_loss
+
+    file = check_path(chosen.save)
+    sizes: dict[str, Any] = {name: getattr(chosen, name) for name in ("mdps", "states", "actions", "gamma", "seed")}
+    print(f"c2d theory search: {chosen.mdps} random MDPs a line, {chosen.states} states, {chosen.actions} actions, "
+          f"3 outcomes, γ = {chosen.gamma:g}, seed {chosen.seed}\n")  # fmt: skip
+    scales = (0.1, 1.0, 100.0, 10_000.0)
+    by_stochasticity = _rows(
+        "by stochasticity and reward scale", survey((0, 0.05, 0.1, 0.25, 0.5, 1), scales, (1e-3,), **sizes)
+    )
+    by_eps = _rows("by ε of h and reward scale", survey((0.5,), scales[1:], (0, 1e-4, 1e-3, 1e-2, 1e-1), **sizes))
+    by_spread = _rows("by the spread of rewards", survey((0.5,), (1.0,), (1e-3,), (0, 0.5, 1, 2, 3, 4), **sizes))
+    worst = [worst_loss(eps) for eps in (0, 1e-4, 1e-3, 1e-2, 1e-1)]
+    print("one decision between a chance p of R and a sure r just above h⁻¹(p·h(R)): the most that can be lost")
+    for w in worst:
+        print(f"  ε = {w.eps:<7g} p = {w.chance:.4g}, R = {w.prize:.4g}: {100 * w.loss:.1f} % of the value")
+    if file is not None:
+        search_figure(by_stochasticity, by_eps, by_spread, worst, file)
+        print(f"figure: {file}")
+
+
+def _rows(title: str, cells: Any) -> list[Any]:
+    print(
+        f"{title}\n{'stochasticity':>15}{'scale':>9}{'ε':>9}{'spread':>8}{'wrong policy':>24}{'mean loss':>12}"
+        f"{'worst':>9}"
+    )
+    kept = []
+    for c in cells:
+        share = f"{100 * c.wrong:.1f} % ({100 * c.low:.1f} to {100 * c.high:.1f})"
+        print(f"{c.stochasticity:>15g}{c.reward_scale:>9g}{c.eps:>9g}{c.spread:>8g}{share:>24}"
+              f"{100 * c.mean_loss:>10.2f} %{100 * c.worst_loss:>7.1f} %", flush=True)  # fmt: skip
+        kept.append(c)
+    print()
+    return kept
+
+
+def _phi(words: list[str]) -> None:
+    chosen = options(PhiOptions, words, "c2d theory phi", "Examine a homeomorphism φ of the real line.")
+    from c2d.theory.expression import parse
+    from c2d.theory.figures import check_path, phi_figure
+    from c2d.theory.homeomorphism import on_arrays
+    from c2d.theory.inspection import study
+
+    file = check_path(chosen.save)
+    phi, to, back, interval = _homeomorphism(chosen.function, chosen.eps, chosen.beta)
+    if chosen.inverse is not None:
+        back = parse(chosen.inverse, variable="y")
+    found = study(phi.name, to, back, chosen.gamma, interval=interval)
+    print(f"φ(x) = {found.name}: strictly increasing where tried, |x| from 1e-9 to 1e30")
+    print(f"  onto J = ({_number(found.low)}, {_number(found.high)})")
+    if found.saturates is not None:
+        print(f"  beyond |x| = {found.saturates:.3g} float64 cannot tell its values apart")
+    print(
+        f"  φ⁻¹ {'by bisection in float64' if found.inverse_by_bisection else 'as given'}; φ⁻¹(φ(x)), 1e-4 ≤ |x| ≤ 1e6:"
+    )
+    for kind, (error, place) in found.round_trip.items():
+        said = f"relative error up to {error:.1e}, at x = {place:.4g}"
+        if math.isinf(error):
+            said = f"lost from |x| = {place:.4g} on: φ(x) is rounded to an end of J, or overflows"
+        print(f"    {kind:<9} {said}")
+    print(f"  Lipschitz constants: φ {_number(found.lipschitz)}, φ⁻¹ {_number(found.lipschitz_back)}")
+    steps = ", ".join(f"{_number(value)} for |r| = {reward:g}" for reward, value in found.lipschitz_step.items())
+    print(f"    of the step φ(r + γφ⁻¹(y)), γ = {found.gamma:g}: {steps}")
+    if math.isfinite(found.lipschitz):
+        which = "is" if found.lipschitz < 1 else "is not"
+        print(f"  φ {which} a contraction; c·φ is one for every c below {found.largest_scale:.6g}")
+    if file is not None:
+        phi_figure(found, phi.to, phi.back if back is None else on_arrays(back), file)
+        print(f"figure: {file}")
+
+
+def _homeomorphism(text: str, eps: float, beta: float) -> tuple[Any, Any, Any, tuple[float, float] | None]:
+    """From what the user typed: φ on arrays; `to` and `back` on tensors (None: not known); J, if told."""
+    from c2d.agents.trust import imported, trust
+    from c2d.returns.phi import KINDS
+    from c2d.theory.expression import parse
+    from c2d.theory.homeomorphism import from_callables, from_phi, named, on_arrays
+    from c2d.types import Phi
+
+    if text in KINDS:
+        phi = KINDS[text](beta, eps)
+        return named(text, eps, beta), phi.to, phi.back, (phi.low, phi.high)
+    if ":" in text:
+        trust(text)
+        found = imported(text)
+        if isinstance(found, Phi):
+            return from_phi(found, text), found.to, found.back, (found.low, found.high)
+        if not callable(found):
+            raise UserError(f"{text} is neither a c2d.types.Phi nor a function of tensors")
+        to = found
+    else:
+        near = did_you_mean(text, KINDS) if text.isidentifier() and text != "x" else ""
+        if near:
+            raise UserError(f'unknown φ "{text}".{near} Accepted: {", ".join(KINDS)}, a formula in x, my_module:my_phi')
+        to = parse(text)
+    return from_callables(on_arrays(to), None, text), to, None, None
+
+
+def _number(value: float) -> str:
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    return f"{value:.6g}"
