@@ -65,7 +65,7 @@ def peek(arguments: list[str], flag: str, remove: bool = False) -> tuple[str | N
 def _one_line(text: str) -> str:
     """tyro's framed message without its frame."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    words = " ".join(re.sub(r"[│╭╮╰╯─]+", " ", plain).split())
+    words = " ".join(re.sub(r"[│╭╮╰╯─]+|-{5,}", " ", plain).split())
     for tail in ("Argument helptext:", "For full helptext"):
         words = words.partition(tail)[0].strip()
     for title in ("Parsing error ", "Value error ", "Unrecognized options "):

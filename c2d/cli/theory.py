@@ -64,6 +64,14 @@ class Search:
     actions: int = 4
     gamma: float = 0.9
     seed: int = 0
+    stochasticity: tuple[float, ...] = (0.0, 0.05, 0.1, 0.25, 0.5, 1.0)
+    """Weight of chance in the transitions: 0 is deterministic."""
+    reward_scale: tuple[float, ...] = (0.1, 1.0, 100.0, 10_000.0)
+    """Rewards are this times exp(spread · a normal number)."""
+    eps: tuple[float, ...] = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
+    """ε of h; tried at stochasticity 0.5, the other tables with 0.001."""
+    spread: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0)
+    """Spread of the rewards, tried at stochasticity 0.5 and scale 1; the other tables with 1."""
     save: str | None = None
     """File for the figure: .svg, .png or .pdf."""
 
@@ -162,13 +170,11 @@ def _search(words: list[str]) -> None:
     sizes: dict[str, Any] = {name: getattr(chosen, name) for name in ("mdps", "states", "actions", "gamma", "seed")}
     print(f"c2d theory search: {chosen.mdps} random MDPs a line, {chosen.states} states, {chosen.actions} actions, "
           f"3 outcomes, γ = {chosen.gamma:g}, seed {chosen.seed}\n")  # fmt: skip
-    scales = (0.1, 1.0, 100.0, 10_000.0)
-    by_stochasticity = _rows(
-        "by stochasticity and reward scale", survey((0, 0.05, 0.1, 0.25, 0.5, 1), scales, (1e-3,), **sizes)
-    )
-    by_eps = _rows("by ε of h and reward scale", survey((0.5,), scales[1:], (0, 1e-4, 1e-3, 1e-2, 1e-1), **sizes))
-    by_spread = _rows("by the spread of rewards", survey((0.5,), (1.0,), (1e-3,), (0, 0.5, 1, 2, 3, 4), **sizes))
-    worst = [worst_loss(eps) for eps in (0, 1e-4, 1e-3, 1e-2, 1e-1)]
+    where, scales = chosen.stochasticity, chosen.reward_scale
+    by_stochasticity = _rows("by stochasticity and reward scale", survey(where, scales, (1e-3,), **sizes))
+    by_eps = _rows("by ε of h and reward scale", survey((0.5,), scales, chosen.eps, **sizes))
+    by_spread = _rows("by the spread of rewards", survey((0.5,), (1.0,), (1e-3,), chosen.spread, **sizes))
+    worst = [worst_loss(eps) for eps in chosen.eps]
     print("one decision between a chance p of R and a sure r just above h⁻¹(p·h(R)): the most that can be lost")
     for w in worst:
         print(f"  ε = {w.eps:<7g} p = {w.chance:.4g}, R = {w.prize:.4g}: {100 * w.loss:.1f} % of the value")
@@ -193,6 +199,10 @@ def _rows(title: str, cells: Any) -> list[Any]:
 
 
 def _phi(words: list[str]) -> None:
+    if not words:
+        raise UserError(
+            'c2d theory phi needs a function: a formula such as "x / sqrt(1 + x*x)", a name, or module:phi'
+        )
     chosen = options(PhiOptions, words, "c2d theory phi", "Examine a homeomorphism φ of the real line.")
     from c2d.theory.expression import parse
     from c2d.theory.figures import check_path, phi_figure

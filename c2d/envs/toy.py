@@ -71,6 +71,10 @@ TOYS: dict[str, Toy] = {
             (_walk(200.0, None), (Outcome(0.5, -1000.0, None), Outcome(0.5, 1000.0, None))),
         ),
     ),
+    "gamble": Toy(
+        "The counterexample of C2D, Prop. 3.1: a coin for 0 or 100, or a sure 40, which the operator T_h takes.",
+        (((Outcome(0.5, 0.0, None), Outcome(0.5, 100.0, None)), _walk(40.0, None)),),
+    ),
     "sure": Toy(
         "Four states and nothing random: the return is a single number, reached only by looking ahead.",
         (

@@ -27,6 +27,7 @@ def optimal(mdp: FiniteMDP, laws: Laws, ties: Ties = "first") -> Laws:
 
 def conjugated(mdp: FiniteMDP, laws: Laws, phi: Homeomorphism, ties: Ties = "first") -> Laws:
     """T_φξ (Def. 3.1): every atom w becomes φ(r + γφ⁻¹(w)), a* greedy by the mean of φ⁻¹."""
+    phi.check_inside(laws.atoms)
     return evaluation(mdp, laws, greedy(laws.mean(phi.back), ties), phi)
 
 
@@ -41,8 +42,6 @@ def evaluation(mdp: FiniteMDP, laws: Laws, policy: np.ndarray, phi: Homeomorphis
     """One step of the law of the return under a policy [..., S, A]; in φ-space if φ is given."""
     if laws.atoms.shape[:-1] != mdp.shape:
         raise UserError(f"the collection has shape {laws.atoms.shape[:-1]}, the MDP {mdp.shape}; accepted: the same")
-    if phi is not None:
-        phi.check_inside(laws.atoms)
     value = _of_states(laws, policy)  # [..., S, N]
     outcomes, atoms = mdp.prob.shape[-1], value.atoms.shape[-1]
     if (size := mdp.prob.size * atoms) > LARGEST:

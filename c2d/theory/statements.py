@@ -45,17 +45,18 @@ def several() -> list[Homeomorphism]:
     return [*(named(name) for name in ("identity", "h", "scaled_h", "symlog", "asinh")), bounded]
 
 
-def check(mdps: int = 1000, states: int = 10, actions: int = 4, steps: int = 3, seed: int = 0) -> Iterator[Finding]:
-    """Each statement in turn."""
+def check(mdps: int = 1000, states: int = 10, actions: int = 4, steps: int = 3, seed: int = 0,
+          cases: int = 1000, draws: int = 100_000) -> Iterator[Finding]:  # fmt: skip
+    """Each statement in turn: `mdps` for the operators, `cases` laws for the distances, `draws` for the gradients."""
     yield from _operators(mdps, states, actions, steps, seed)
     rng = np.random.Generator(np.random.PCG64(seed))
-    yield _counterexamples(rng, 200)
+    yield _counterexamples(rng, cases // 5)
     yield _not_a_contraction()
     yield _no_metric()
     yield _clipping()
-    yield from _distances(rng, 1000)
-    yield _projection(rng, 1000)
-    yield from _gradients(seed)
+    yield from _distances(rng, cases)
+    yield _projection(rng, cases)
+    yield from _gradients(seed, draws)
 
 
 def _operators(mdps: int, states: int, actions: int, steps: int, seed: int) -> Iterator[Finding]:
@@ -171,7 +172,7 @@ def _projection(rng: np.random.Generator, cases: int) -> Finding:
     return _exact("Πν keeps the mean and is the nearest law on the grid", "Sec. 3.2", cases, largest)
 
 
-def _gradients(seed: int, draws: int = 100_000) -> Iterator[Finding]:
+def _gradients(seed: int, draws: int) -> Iterator[Finding]:
     """With an interval for the largest bias among the parameters."""
     for name, biased in (("squared Cramér", False), ("Wasserstein", True)):
         found = sample_bias(LOSSES[name], draws, 2, seed)

@@ -80,7 +80,7 @@ def errors(agent, name):
     return found
 
 
-@pytest.mark.parametrize("name", sorted(toy.TOYS))
+@pytest.mark.parametrize("name", sorted(set(toy.TOYS) - {"gamble"}))  # that one is in tests/theory
 def test_learned_law_is_the_true_one(name):
     found = errors(trained_agent(name), name)
     assert len(found) >= 4

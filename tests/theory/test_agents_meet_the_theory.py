@@ -1,0 +1,31 @@
+"""The counterexample of Proposition 3.1 as a game: the agent of T_h learns the wrong action, C2D the right one."""
+
+import numpy as np
+import pytest
+
+from c2d.envs import toy
+from c2d.theory import from_dict, greedy, named, value_iteration
+from c2d.theory.search import fixed_point
+from tests.training.test_rows_learn import GAMMA, trained
+
+TABLE = {
+    state: {action: [tuple(o) for o in outcomes] for action, outcomes in enumerate(actions)}
+    for state, actions in enumerate(toy.TOYS["gamble"].states)
+}
+
+
+def test_the_game_is_the_counterexample():
+    mdp = from_dict(TABLE, GAMMA)
+    np.testing.assert_allclose(value_iteration(mdp), [[50, 40]])
+    assert greedy(fixed_point(mdp, named("h")))[0].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(("row", "action"), [("th-dqn", 1), ("dqn-adam", 0), ("c2d", 0)])
+def test_what_each_agent_takes(row, action):
+    agent = trained(row, "gamble")
+    start = np.ones(1, np.float32)
+    assert agent.act(start) == action
+    q = (agent.distribution(start).probs * agent.distribution(start).returns).sum(-1)
+    wrong = named("h").back(named("h").to(np.array([100.0])) / 2)[0]  # 29.7: what T_h believes the coin is worth
+    believed = [wrong if row == "th-dqn" else 50.0, 40.0]
+    np.testing.assert_allclose(q, believed, rtol=0.1)
