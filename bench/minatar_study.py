@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from c2d.files import write_atomically
-from c2d.plans.plan import MINATAR
+from c2d.sweeping.variants import MINATAR
 from c2d.reporting.runs import RunRecords, read_run
 
 LAST = 2  # iterations at the end of which the scores are averaged

@@ -1,11 +1,12 @@
-"""c2d sweep PLAN, c2d ablate RECIPE: several runs to compare, planned and carried out on this machine."""
+"""c2d sweep [PLAN], c2d sweep status DIR, c2d sweep retry DIR, c2d ablate RECIPE"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -13,98 +14,262 @@ from c2d.cli.settings import options
 from c2d.errors import UserError
 
 if TYPE_CHECKING:
-    from c2d.plans.plan import PlannedRun, Variant
+    from c2d.sweeping.plan import Plan
+    from c2d.sweeping.terms import Terms
+
+_FLAGS = ("--dry-run", "--failed")  # may stand without True
 
 
 @dataclass(frozen=True)
-class Sweep:
+class Conditions:
+    """Where and how the runs go on."""
+
+    workers: int | None = None
+    """Runs at the same time. Default: as many as fit into cores, GPUs and memory."""
+    threads: int = 1
+    """CPU threads of each run. Two runs of one thread give more than one run of two."""
+    gpus_per_run: float = 0.0
+    """Share of a GPU for each run: 0.25 puts four on each GPU."""
+    device: str | None = None
+    """Where networks live. Default: cuda if --gpus-per-run is given, else cpu."""
+    address: str | None = None
+    """HOST:PORT of a Ray cluster to run on. Default: the variable RAY_ADDRESS, else an embedded Ray on this machine."""
+    retries: int = 3
+    """How often a run is started again from its last checkpoint after its process or its node died."""
+    budget: str | None = None
+    """Stop after this time, such as 6h or 30min, with everything saved; the same command goes on."""
+    rate: float | None = None
+    """Agent steps per second of one run, for the forecast. Default: as measured in the directory, else a table."""
+    keep_replay: bool = True
+    """Keep the checkpoint of a finished run, replay and all, so that it can be trained further. False saves disk."""
+    ship: bool = False
+    """Copy results through Ray even to nodes that see the same disk; other nodes always do."""
+    dry_run: bool = False
+    """Show the plan with its time, memory and disk, and run nothing."""
+
+
+@dataclass(frozen=True)
+class Sweep(Conditions):
     """What to run."""
 
-    plan: tyro.conf.Positional[str] = "minatar"
-    """A shipped plan: minatar (the field on MinAtar) or paper-claims (the paper's design claims on MinAtar)."""
-    env: tuple[str, ...] = ()
-    """Environments. Default: minatar/breakout minatar/space_invaders."""
-    seeds: int = 2
-    """Seeds 1 to this number."""
-    steps: int | None = 100_000
-    """Agent steps of each run, rounded up to whole iterations; None: the environment's default."""
-    workers: int = 2
-    """Runs at the same time, one CPU thread each."""
+    plan: tyro.conf.Positional[str] = ""
+    """A plan: paper, minatar, paper-claims, ablate-rainbow-c2d, smoke, or a file (.toml, .yaml). Instead of one,
+    --recipes and --envs are enough."""
+    recipes: str = ""
+    """Recipes, separated by commas: c2d,c51."""
+    envs: Annotated[str, tyro.conf.arg(aliases=["--env"])] = ""
+    """Environments, separated by commas; patterns as in minatar/* or atari/* (the paper's 55 games)."""
+    seeds: str = ""
+    """How many seeds (3 means 1, 2 and 3), or which: 4,5. Default: the plan's, else 3."""
+    iterations: int | None = None
+    """Iterations of each run. Default: the plan's, else what `c2d train` does."""
+    steps: int | None = None
+    """Agent steps of each run, rounded up to whole iterations; instead of --iterations."""
+    protocol: str | None = None
+    """Atari rules by name: c2d-paper, dopamine or dopamine-2024."""
+    set: tuple[str, ...] = ()
+    """Settings of every run by their names in `c2d train`: optim.learning-rate=1e-4. Several values, separated by
+    commas, make as many runs."""
     out: str | None = None
     """Directory for the runs. Default: runs/PLAN."""
-    execute: bool = False
-    """Carry the plan out. Without it the plan is only printed."""
 
 
 @dataclass(frozen=True)
-class Ablate:
+class Ablate(Sweep):
     """What to take apart."""
 
-    recipe: tyro.conf.Positional[str] = "rainbow-c2d"
+    plan: tyro.conf.Positional[str] = "rainbow-c2d"
     """The recipe whose ingredients are removed one by one."""
-    env: tuple[str, ...] = ("minatar/breakout",)
-    """Environments."""
-    seeds: int = 3
-    """Seeds 1 to this number."""
-    steps: int | None = 100_000
-    """Agent steps of each run, rounded up to whole iterations; None: the environment's default."""
-    workers: int = 2
-    """Runs at the same time, one CPU thread each."""
-    out: str | None = None
-    """Directory for the runs. Default: runs/ablate-RECIPE."""
-    execute: bool = False
-    """Carry the plan out. Without it the plan is only printed."""
+
+
+@dataclass(frozen=True)
+class Retry(Conditions):
+    """What to try again."""
+
+    directory: tyro.conf.Positional[str] = ""
+    """Directory of a sweep."""
+    failed: bool = False
+    """Only the runs that failed. Without it: all that are not finished."""
+    envs: str = ""
+    """Environment classes of your own that the runs use: code is never imported because a file names it."""
+    phi: str | None = None
+    """A φ of your own that the runs use, for the same reason."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    chosen = options(Sweep, list(arguments), "c2d sweep", "Plan several runs, and carry them out with --execute True.")
-    from c2d.plans.plan import GAMES, find_plan
-
-    _go(find_plan(chosen.plan), chosen.env or GAMES, chosen, chosen.out or f"runs/{chosen.plan}")
+    words = list(arguments)
+    if words[:1] == ["status"]:
+        _status(words[1:])
+    elif words[:1] == ["retry"]:
+        _retry(words[1:])
+    else:
+        text = (
+            "Run recipes × environments × seeds on what is there: this machine's cores and GPUs, or a Ray cluster. "
+            "The same command again goes on where it was. `c2d sweep status DIR` shows how a sweep stands, "
+            "`c2d sweep retry DIR --failed` tries failed runs again."
+        )
+        chosen = options(Sweep, _spell(words), "c2d sweep", text)
+        _go(_plan(chosen), chosen)
 
 
 def ablate(arguments: Sequence[str]) -> None:
-    text = "Plan the recipe and the recipe without each of its ingredients; --execute True carries it out."
-    chosen = options(Ablate, list(arguments), "c2d ablate", text)
-    from c2d.agents.recipes import find
-    from c2d.plans.plan import ablations
+    text = "Run a recipe, and the recipe without each of its ingredients. All options of `c2d sweep` apply."
+    chosen = options(Ablate, _spell(arguments), "c2d ablate", text)
+    from c2d.sweeping.shipped import ablation_plan
 
-    variants = ablations(chosen.recipe, find(chosen.recipe))
-    _go(variants, chosen.env, chosen, chosen.out or f"runs/ablate-{chosen.recipe}")
+    _go(_changed(ablation_plan(chosen.plan), chosen), chosen)
 
 
-def _go(variants: Sequence[Variant], envs: Sequence[str], chosen: Sweep | Ablate, where: str) -> None:
-    from c2d.config import validate
-    from c2d.plans.plan import plan
-    from c2d.plans.pool import execute
-
-    for name, value in (("seeds", chosen.seeds), ("workers", chosen.workers), ("steps", chosen.steps)):
-        if value is not None and value < 1:
-            raise UserError(f"--{name} is {value}; accepted: at least 1")
-    runs = plan(variants, envs, range(1, chosen.seeds + 1), chosen.steps, Path(where))
-    for run in runs:
-        validate(run.config)
-    show(runs, where)
-    if not chosen.execute:
-        print("\nnothing was run: add --execute True; the same command again goes on where it stopped")
-        return
-    failed = execute(runs, chosen.workers, lambda line: print(line, flush=True))
-    if failed:
-        names = ", ".join(Path(str(run.config.run_dir)).name for run in failed)
-        raise UserError(f"{len(failed)} of {len(runs)} runs failed: {names}; the same command tries them again")
-    print(f"all {len(runs)} runs are in {where}")
+def _spell(words: Sequence[str]) -> list[str]:
+    """`--dry-run` alone means `--dry-run True`."""
+    spelled: list[str] = []
+    for place, word in enumerate(words):
+        spelled.append(word)
+        after = words[place + 1] if place + 1 < len(words) else ""
+        if word in _FLAGS and after not in ("True", "False"):
+            spelled.append("True")
+    return spelled
 
 
-def show(runs: Sequence[PlannedRun], where: str) -> None:
-    """The plan as a table: one line per variant and environment."""
-    from c2d.plans.pool import finished
+# ------------------------------------------------------------------------------------------------------- the plan
 
-    rows: dict[tuple[str, str], list[PlannedRun]] = {}
-    for run in runs:
-        rows.setdefault((run.variant, run.config.env), []).append(run)
-    width = max(len(variant) for variant, _ in rows)
-    print(f"{len(runs)} runs in {where}:")
-    for (variant, env), group in rows.items():
-        done = sum(map(finished, group))
-        seeds = ", ".join(str(run.config.seed) for run in group)
-        print(f"  {variant:<{width}}  {env:<24}  seeds {seeds}  {group[0].config.steps:,} steps  {done} finished")
+
+def _plan(chosen: Sweep) -> Plan:
+    from c2d.agents.trust import trust
+    from c2d.sweeping.plan import Plan
+    from c2d.sweeping.planfile import SUFFIXES, read_plan, split
+    from c2d.sweeping.shipped import PLANS, shipped_plan
+
+    for kind in _settings(chosen).get("phi.kind", ()):
+        trust(str(kind))
+    if chosen.plan.endswith(SUFFIXES):
+        plan = read_plan(Path(chosen.plan), tuple(split(chosen.envs)))
+        return _changed(plan, replace(chosen, envs="") if _only_names_code(chosen.envs) else chosen)
+    if chosen.plan:
+        return _changed(shipped_plan(chosen.plan), chosen)
+    if not chosen.recipes or not chosen.envs:
+        raise UserError(
+            f"what is to be run? c2d sweep PLAN, with a plan of {', '.join(PLANS)} or a file, "
+            "or c2d sweep --recipes c2d,c51 --envs minatar/*"
+        )
+    return _changed(Plan("sweep", (), ()), chosen)
+
+
+def _only_names_code(envs: str) -> bool:
+    from c2d.sweeping.planfile import split
+
+    return all(":" in env for env in split(envs))
+
+
+def _changed(plan: Plan, chosen: Sweep) -> Plan:
+    """A plan with what the command line says."""
+    from c2d.sweeping.planfile import split
+    from c2d.sweeping.variants import Variant
+
+    changes: dict[str, Any] = {}
+    if chosen.recipes:
+        changes["variants"] = tuple(Variant(name, name) for name in split(chosen.recipes))
+    if chosen.envs:
+        changes["envs"] = tuple(split(chosen.envs))
+    if chosen.seeds:
+        changes["seeds"] = _seeds(chosen.seeds)
+    if chosen.iterations is not None or chosen.steps is not None:
+        changes |= {"iterations": chosen.iterations, "steps": chosen.steps}
+    if chosen.protocol is not None:
+        changes["protocol"] = chosen.protocol
+    given = _settings(chosen)
+    one = {name: values[0] for name, values in given.items() if len(values) == 1}
+    several = {name: values for name, values in given.items() if len(values) > 1}
+    return replace(plan, settings={**plan.settings, **one}, grid={**plan.grid, **several}, **changes)
+
+
+def _settings(chosen: Sweep) -> dict[str, tuple[Any, ...]]:
+    """optim.learning-rate=1e-4,5e-5 → {"optim.learning-rate": (0.0001, 5e-05)}"""
+    from c2d.sweeping.planfile import split
+    from c2d.sweeping.settings import plain
+
+    found = {}
+    for text in chosen.set:
+        name, equals, values = text.partition("=")
+        if not equals or not values:
+            raise UserError(f'--set "{text}" cannot be read; accepted: setting=value, or setting=value,value')
+        found[name.strip().removeprefix("--")] = tuple(plain(value) for value in split(values))
+    return found
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    try:
+        numbers = [int(word) for word in text.split(",")]
+    except ValueError:
+        numbers = [0]
+    if len(numbers) == 1 and "," not in text:
+        if numbers[0] < 1:
+            raise UserError(f"--seeds is {text}; accepted: how many, at least 1, or a list such as 4,5")
+        return tuple(range(1, numbers[0] + 1))
+    return tuple(numbers)
+
+
+# ---------------------------------------------------------------------------------------------------------- doing
+
+
+def _go(plan: Plan, chosen: Sweep) -> None:
+    from c2d.sweeping.forecast import Rates
+    from c2d.sweeping.plan import multiply
+    from c2d.sweeping.sweep import Order, sweep
+
+    terms, where = _terms(chosen), Path(chosen.out or f"runs/{plan.name}")
+    listing = multiply(plan, where, chosen.threads, _device(chosen))
+    sweep(Order(plan.name, listing, where, terms, Rates(chosen.rate), dry_run=chosen.dry_run), _print)
+
+
+def _terms(chosen: Conditions) -> Terms:
+    from c2d.sweeping.terms import Terms, seconds
+
+    terms = Terms(
+        address=chosen.address or os.environ.get("RAY_ADDRESS") or None,
+        workers=chosen.workers,
+        threads=chosen.threads,
+        gpus=chosen.gpus_per_run,
+        retries=chosen.retries,
+        ship=chosen.ship,
+        keep_replay=chosen.keep_replay,
+        budget=None if chosen.budget is None else seconds(chosen.budget),
+    )
+    terms.check()
+    if chosen.rate is not None and not 0.0 < chosen.rate < float("inf"):
+        raise UserError(f"--rate is {chosen.rate:g}; accepted: greater than 0")
+    return terms
+
+
+def _device(chosen: Conditions) -> str:
+    return chosen.device or ("cuda" if chosen.gpus_per_run else "cpu")
+
+
+def _status(words: list[str]) -> None:
+    from c2d.sweeping.directory import SweepDir
+    from c2d.sweeping.status import lines
+
+    if len(words) != 1 or words[0].startswith("-"):
+        raise UserError("which sweep? c2d sweep status DIR, a directory that `c2d sweep` made")
+    print("\n".join(lines(SweepDir(words[0]))))
+
+
+def _retry(words: list[str]) -> None:
+    chosen = options(Retry, _spell(words), "c2d sweep retry", "Run again what failed, or all that is not finished.")
+    if not chosen.directory:
+        raise UserError("which sweep? c2d sweep retry DIR --failed, a directory that `c2d sweep` made")
+    from c2d.agents.trust import trust
+    from c2d.sweeping.again import listing_of
+    from c2d.sweeping.forecast import Rates
+    from c2d.sweeping.planfile import split
+    from c2d.sweeping.sweep import Order, sweep
+
+    if chosen.phi is not None:
+        trust(chosen.phi)
+    where = Path(chosen.directory)
+    listing = listing_of(where, chosen.failed, tuple(split(chosen.envs)), chosen.threads, _device(chosen))
+    sweep(Order("retry", listing, where, _terms(chosen), Rates(chosen.rate), True, chosen.dry_run), _print)
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)

@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from c2d.agents.recipe import PARTS, Recipe
+from c2d.agents.exchange import exchange
+from c2d.agents.recipe import PARTS
 from c2d.agents.trust import trust
 from c2d.cli.settings import parse, peek
 from c2d.config import Config, default_config, read_config
 from c2d.envs.names import refuse_unnamed
-from c2d.errors import UserError, did_you_mean
+from c2d.errors import UserError
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -48,21 +49,6 @@ def read(arguments: list[str]) -> Config:
     if peek(arguments, "--phi.kind")[0] is not None:
         trust(config.agent.phi.kind)
     return config
-
-
-def exchange(recipe: Recipe, chosen: dict[str, str]) -> Recipe:
-    """Other parts with their default settings; layers keep their size where both kinds have one."""
-    for part, name in chosen.items():
-        if name not in PARTS[part]:
-            hint = did_you_mean(name, PARTS[part])
-            raise UserError(f'unknown {part} "{name}".{hint} Accepted: {", ".join(PARTS[part])}')
-        new, old = PARTS[part][name](), getattr(recipe, part)
-        if type(new) is type(old):
-            continue
-        kept = {f.name for f in dataclasses.fields(new)} & {"hidden", "learning_rate"}
-        same = {field: getattr(old, field) for field in kept if hasattr(old, field)}
-        recipe = dataclasses.replace(recipe, **{part: dataclasses.replace(new, **same)})
-    return recipe
 
 
 def _take_parts(arguments: list[str]) -> tuple[dict[str, str], list[str]]:

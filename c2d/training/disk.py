@@ -18,10 +18,13 @@ def predicted_bytes(session: Session) -> int:
     config = session.config
     schedule = config.agent.schedule
     slots = min(schedule.replay_capacity, schedule.random_history + config.steps)
-    frame = session.replay.frame_bytes
-    on_disk = _COMPRESSED * frame if frame >= WORTH_COMPRESSING else frame
     tensors = sum(tensor.nbytes for tensor in session.tensors().values())
-    return int(slots * (on_disk + _FIELDS)) + (config.checkpoint.keep + 1) * tensors
+    return replay_bytes(slots, session.replay.frame_bytes) + (config.checkpoint.keep + 1) * tensors
+
+
+def replay_bytes(slots: int, frame: int) -> int:
+    """What so many slots with frames of so many bytes take."""
+    return int(slots * ((_COMPRESSED * frame if frame >= WORTH_COMPRESSING else frame) + _FIELDS))
 
 
 def check_space(session: Session, path: Path) -> None:

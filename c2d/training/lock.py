@@ -12,6 +12,22 @@ from pathlib import Path
 from c2d.errors import UserError
 
 
+class InUse(UserError):
+    """Another process holds the lock."""
+
+
+def holder(path: Path) -> str | None:
+    """Who holds the lock file now; None if nobody does."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        return path.read_text(encoding="utf-8").strip() or "another process"
+    except OSError:
+        return None
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock file, or say who does. The system frees the lock of a process that dies, however it dies."""
@@ -24,8 +40,8 @@ def locked(path: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.seek(0)
-            holder = file.read().strip() or "another process"
-            raise UserError(f"{path.parent} is in use by {holder}; wait for it or stop it first") from None
+            who = file.read().strip() or "another process"
+            raise InUse(f"{path.parent} is in use by {who}; wait for it or stop it first") from None
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()

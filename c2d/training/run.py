@@ -38,14 +38,17 @@ class Result(NamedTuple):
     records: list[dict[str, Any]]  # one per completed iteration
 
 
-def run(config: Config, observers: Sequence[Observer] = ()) -> Result:
-    """Train, or go on with the run that is in the directory. Ctrl-C and SIGTERM end it with everything saved."""
+def run(config: Config, observers: Sequence[Observer] = (), stop: threading.Event | None = None) -> Result:
+    """Train, or go on with the run that is in the directory.
+
+    Ctrl-C, SIGTERM, and whoever sets `stop`, end it with everything saved.
+    """
     validate(config)
     keep_memory()
     threads = prepare_torch(config.device, config.threads)
     run_dir = RunDir.open(config.directory)
     with locked(run_dir.lock):
-        return _Run(config, run_dir, Audience(observers), threads).finish()
+        return _Run(config, run_dir, Audience(observers), threads).finish(stop)
 
 
 class _Run:
@@ -88,13 +91,13 @@ class _Run:
         self.saver = Saver(self.session, run_dir, checkpoints, files, audience.warn, just_saved=found is not None)
         self._began = time.perf_counter() - seconds  # of the iteration
 
-    def finish(self) -> Result:
+    def finish(self, stop: threading.Event | None) -> Result:
         """Advance to the end, or to a request to stop."""
         self.audience.begin(self.session, self.run_dir, self.header)
         state: State = "failed"
         failure: BaseException | None = None
         try:
-            with stop_requests() as stop:
+            with stop_requests(stop) as stop:
                 for record in self._iterations(stop):
                     self.records.append(record)
                     self.saver.append(self.record_file, line_of(record))

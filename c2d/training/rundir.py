@@ -32,13 +32,14 @@ class RunDir:
         self.checkpoints = self.path / "checkpoints"
         self.events = self.path / "events.jsonl"
         self.lock = self.path / "lock"
+        self.log = self.path / "log.txt"
         self._made: list[Path] = []  # directories that `open` made, the innermost first
 
     @classmethod
     def open(cls, path: Path) -> RunDir:
         """A new directory, or one that holds a run; anything else is never touched."""
         run_dir = cls(path)
-        if path.exists() and not run_dir.holds_run() and (not path.is_dir() or set(path.iterdir()) - {run_dir.lock}):
+        if path.exists() and not run_dir.holds_run() and (not path.is_dir() or set(path.iterdir()) - run_dir.harmless):
             raise UserError(
                 f"{path} exists already, holds no run, and is not overwritten; "
                 f"train into a new directory with --run-dir {free_name(path)}"
@@ -51,6 +52,11 @@ class RunDir:
                 f"run directory {path} cannot be made: {error.strerror}; choose another with --run-dir"
             ) from None
         return run_dir
+
+    @property
+    def harmless(self) -> set[Path]:
+        """What may lie in a directory that is to become a run's: left by one that never began."""
+        return {self.lock, self.log}
 
     def holds_run(self) -> bool:
         return self.config.is_file() or self.checkpoints.is_dir()

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def stop_requests() -> Iterator[threading.Event]:
-    """An event set by SIGINT or SIGTERM. A second Ctrl-C ends at once."""
-    stop = threading.Event()
+def stop_requests(stop: threading.Event | None = None) -> Iterator[threading.Event]:
+    """An event, the given one or a new one, set by SIGINT or SIGTERM. A second Ctrl-C ends at once."""
+    stop = threading.Event() if stop is None else stop
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return

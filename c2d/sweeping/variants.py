@@ -1,18 +1,15 @@
-"""Plans: lists of runs to compare, as data. A plan is executed by `pool.py`, and can be enlarged and run again."""
+"""Variants: recipes, and recipes with something changed, as data; the lists that shipped plans are made of."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from c2d.agents import parts
 from c2d.agents.recipe import Recipe
-from c2d.config import Checkpointing, Config, default_config
-from c2d.envs.names import MINATAR_GAMES
-from c2d.errors import UserError, did_you_mean
 
 
 class Variant(NamedTuple):
@@ -21,41 +18,7 @@ class Variant(NamedTuple):
     name: str
     recipe: str
     change: Callable[[Recipe], Recipe] = lambda recipe: recipe
-
-
-class PlannedRun(NamedTuple):
-    """One run of a plan."""
-
-    variant: str
-    config: Config
-
-
-def plan(
-    variants: Iterable[Variant], envs: Sequence[str], seeds: Sequence[int], steps: int | None, where: Path
-) -> list[PlannedRun]:
-    """Every variant on every environment with every seed; seeds outermost, so that an unfinished plan is balanced."""
-    base = {(v.name, env): default_config(env, v.recipe) for v in variants for env in envs}
-    runs = []
-    for seed in seeds:
-        for env in envs:
-            for variant in variants:
-                config = base[variant.name, env]
-                iterations = config.iterations
-                if steps is not None:
-                    iterations = -(-steps // config.agent.schedule.steps_per_iteration)
-                name = f"{config.env.replace('/', '-')}-{variant.name}-s{seed}"
-                config = replace(
-                    config,
-                    seed=seed,
-                    iterations=iterations,
-                    threads=1,
-                    tensorboard=False,
-                    run_dir=str(where / name),
-                    checkpoint=Checkpointing(keep=1),
-                    agent=variant.change(config.agent),
-                )
-                runs.append(PlannedRun(variant.name, config))
-    return runs
+    settings: Mapping[str, Any] = MappingProxyType({})  # by their names on the command line
 
 
 # ------------------------------------------------------------------------------------------------------ ablations
@@ -93,7 +56,7 @@ def _without_noise(recipe: Recipe) -> Recipe:
     return replace(recipe, noisy=False, schedule=schedule)
 
 
-# -------------------------------------------------------------------------------------------------- shipped plans
+# ------------------------------------------------------------------------------------------------- shipped lists
 
 
 def _head(**changes: object) -> Callable[[Recipe], Recipe]:
@@ -130,12 +93,5 @@ PAPER_CLAIMS: tuple[Variant, ...] = (
 MINATAR: tuple[Variant, ...] = tuple(
     Variant(name, name) for name in ("dqn-adam", "c51", "qr-dqn", "iqn", "rainbow", "c2d", "rainbow-c2d")
 )
-PLANS: dict[str, tuple[Variant, ...]] = {"minatar": MINATAR, "paper-claims": PAPER_CLAIMS}
-GAMES: tuple[str, ...] = tuple(f"minatar/{game}" for game in ("breakout", "space_invaders"))
-assert {game.partition("/")[2] for game in GAMES} <= set(MINATAR_GAMES)
-
-
-def find_plan(name: str) -> tuple[Variant, ...]:
-    if name not in PLANS:
-        raise UserError(f'unknown plan "{name}".{did_you_mean(name, PLANS)} Plans: {", ".join(PLANS)}')
-    return PLANS[name]
+# Those of the paper's comparison (C2D, Sec. "Scores and Baselines").
+PAPER: tuple[Variant, ...] = tuple(Variant(name, name) for name in ("c2d", "c51", "iqn", "rainbow", "dqn"))

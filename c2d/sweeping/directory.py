@@ -1,0 +1,153 @@
+"""The directory of a sweep: run directories, the plan they belong to, and what happened to them.
+
+DIR/sweep.json         every run planned so far, with its config and hash, and how it is to be run
+DIR/sweep-events.jsonl started, lost, finished, failed, stopped: one line each
+DIR/sweep.lock         held by the sweep at work
+DIR/RUN/...            ordinary run directories
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from c2d.config import Config, from_json, to_json
+from c2d.errors import UserError
+from c2d.files import write_atomically, write_json
+from c2d.sweeping.plan import PlannedRun, fingerprint
+from c2d.training.lock import holder
+from c2d.training.resume import differences
+
+_FORMAT = 1
+
+
+class Past(NamedTuple):
+    """What the events say of one run."""
+
+    event: str  # the last one
+    lost: int  # times that its process or node died
+    error: str | None
+    where: str
+
+
+class Known(NamedTuple):
+    """A run of the sweep as its file has it."""
+
+    variant: str
+    config: Config
+
+    @property
+    def name(self) -> str:
+        return self.config.directory.name
+
+
+class SweepDir:
+    """Paths and their contents. Nothing read here is executed."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.file = self.path / "sweep.json"
+        self.events = self.path / "sweep-events.jsonl"
+        self.lock = self.path / "sweep.lock"
+        self.mark = self.path / ".sweep-mark"
+
+    def make(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{self.path} cannot be made: {error.strerror}; choose another with --out") from None
+
+    def active(self) -> str | None:
+        """Who is at work on it."""
+        return holder(self.lock) if self.lock.is_file() else None
+
+    def new_token(self) -> str:
+        """Written where workers that share the disk can see it."""
+        token = secrets.token_hex(8)
+        write_atomically(self.mark, token.encode())
+        return token
+
+    # ------------------------------------------------------------------------------------------------------ the plan
+
+    def known(self) -> dict[str, Known]:
+        """The runs planned so far, by name."""
+        if not self.file.is_file():
+            raise UserError(f"{self.path} is no sweep: it has no {self.file.name} (give the directory of `c2d sweep`)")
+        try:
+            value = json.loads(self.file.read_text(encoding="utf-8"))
+            if value["format"] != _FORMAT:
+                raise ValueError(f"it is of format {value['format']}; this version reads {_FORMAT}")
+            found = {}
+            for name, row in value["runs"].items():
+                config: Config = replace(from_json(row["config"]), run_dir=str(self.path / name))
+                found[name] = Known(str(row["variant"]), config)
+            return found
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{self.file} cannot be read: {error}") from None
+
+    def remember(self, plan: str, runs: Iterable[PlannedRun]) -> None:
+        """Add runs to the plan; those of the same name take the place of what was planned before."""
+        rows = {}
+        if self.file.is_file():
+            rows = {name: _row(known.variant, known.config) for name, known in self.known().items()}
+        rows |= {run.name: _row(run.variant, run.config) for run in runs}
+        write_json(self.file, {"format": _FORMAT, "plan": plan, "runs": rows})
+
+    def refuse_other_runs(self, runs: Iterable[PlannedRun]) -> None:
+        """A directory that holds a run with other settings under a planned name is not touched."""
+        for run in runs:
+            path = run.config.directory / "config.json"
+            try:
+                before = from_json(json.loads(path.read_text(encoding="utf-8")))
+            except (OSError, ValueError, UserError):
+                continue  # none, or damaged: the run itself will tell
+            found = differences(before, run.config) if isinstance(before, Config) else []
+            if found:
+                raise UserError(
+                    f"{run.config.directory} is a run with other settings ({'; '.join(found)}): "
+                    "choose another directory with --out"
+                )
+
+    # ------------------------------------------------------------------------------------------------------ the past
+
+    def tell(self, event: str, run: str, **facts: Any) -> None:
+        line = {"time": time.time(), "event": event, "run": run, **facts}
+        with open(self.events, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+    def past(self) -> dict[str, Past]:
+        """By the name of the run."""
+        try:
+            lines = self.events.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
+        except (OSError, UnicodeDecodeError):
+            return {}
+        found: dict[str, Past] = {}
+        for text in lines:
+            try:
+                line = json.loads(text)
+                name, event = str(line["run"]), str(line["event"])
+            except (ValueError, KeyError, TypeError):
+                continue
+            before = found.get(name)
+            lost = before.lost if before is not None and event != "planned" else 0
+            where = str(line.get("where") or (before.where if before else ""))
+            found[name] = Past(event, lost + (event == "lost"), line.get("error"), where)
+        return found
+
+
+def _row(variant: str, config: Config) -> dict[str, Any]:
+    return {"variant": variant, "hash": fingerprint(config), "config": to_json(replace(config, run_dir=None))}
+
+
+def finished(config: Config) -> bool:
+    """Whether the run has all its iterations."""
+    try:
+        summary = json.loads((config.directory / "summary.json").read_text(encoding="utf-8"))
+        return bool(summary["state"] == "finished" and summary["iterations"] >= config.iterations)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

@@ -1,0 +1,203 @@
+"""What a plan will take: time, memory and disk; and whether this machine has it."""
+
+from __future__ import annotations
+
+import csv
+import heapq
+import shutil
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from c2d.agents import parts
+from c2d.agents.recipe import Recipe
+from c2d.envs.spec import EnvSpec
+from c2d.errors import UserError
+from c2d.sweeping.plan import PlannedRun
+from c2d.training.disk import replay_bytes
+from c2d.training.record import MEASURED, read_records
+
+_PROCESS = 450e6  # bytes: Python, torch, Ray and an emulator
+_PER_WEIGHT = 28  # bytes: two networks, gradients, two moments, and a copy when saving
+_SAVED_PER_WEIGHT = 16  # bytes: two networks, two moments
+_MANY_ROWS = 250e6  # bytes: activations of heads that draw fractions, with a row for each
+_BESIDE = 3e6  # bytes: records, weights and the rest
+
+
+class Need(NamedTuple):
+    """Of one run."""
+
+    memory: int  # bytes, at most, about
+    disk: int  # bytes, when it is finished
+    disk_without_replay: int
+    seconds: float | None  # from its beginning; None if nobody knows
+
+
+class Rates:
+    """Agent steps per second of a run: stated, else measured in this directory, else of the shipped table."""
+
+    def __init__(self, stated: float | None = None) -> None:
+        self.stated = stated
+        self.table_used = self.measured_used = False
+        self._measured: dict[tuple[str, str], list[float]] = {}
+
+    def measure(self, runs: Iterable[PlannedRun]) -> None:
+        """Take notice of what the runs have recorded."""
+        for run in runs:
+            try:
+                records = read_records(run.config.directory / "records.jsonl")[1:]
+                rates = [float(record[MEASURED]["steps_per_second"]) for record in records]
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+            if rates:
+                for key in (run.config.env, run.spec.family):
+                    self._measured.setdefault((run.config.recipe, key), []).append(float(np.median(rates)))
+
+    def of(self, run: PlannedRun) -> float | None:
+        if self.stated is not None:
+            return self.stated
+        for key in (run.config.env, run.spec.family):
+            if found := self._measured.get((run.config.recipe, key)):
+                self.measured_used = True
+                return float(np.mean(found))
+        if run.config.device != "cpu":
+            return None  # the table is of a CPU
+        rate = rate_table().get((run.spec.family, run.config.recipe))
+        self.table_used |= rate is not None
+        return rate
+
+    @property
+    def source(self) -> str:
+        """Where they come from, in words."""
+        if self.stated is not None:
+            return f"at {self.stated:g} steps/s for each run, as stated"
+        names = ["rates measured here"] * self.measured_used
+        names += ["rates of another machine (docs/results/speed-recipes.md, 2 cores)"] * self.table_used
+        return "by " + " and ".join(names) if names else "no rate is known yet; --rate states one"
+
+
+@cache
+def rate_table() -> dict[tuple[str, str], float]:
+    """(family, recipe) -> agent steps per second, as docs/results/speed-recipes.md has them."""
+    text = resources.files("c2d.sweeping").joinpath("data/rates.csv").read_text(encoding="utf-8")
+    return {(r["family"], r["recipe"]): float(r["steps_per_second"]) for r in csv.DictReader(text.splitlines())}
+
+
+def need(run: PlannedRun, rates: Rates) -> Need:
+    """What a run takes from its beginning to its end."""
+    schedule = run.config.agent.schedule
+    slots = min(schedule.replay_capacity, schedule.random_history + run.config.steps)
+    frame = int(np.prod(run.spec.frame_shape)) * np.dtype(run.spec.frame_dtype).itemsize
+    weights = _weights(run.config.agent, run.spec)
+    in_memory = replay_bytes(slots, frame) if run.config.compress_replay else slots * (frame + 16)
+    memory = _PROCESS + weights * _PER_WEIGHT + in_memory
+    if isinstance(run.config.agent.head, parts.Implicit | parts.Fraction):
+        memory += _MANY_ROWS
+    without = weights * 4 + _BESIDE
+    saved = without + (run.config.checkpoint.keep + 1) * weights * _SAVED_PER_WEIGHT + replay_bytes(slots, frame)
+    rate = rates.of(run)
+    return Need(int(memory), int(saved), int(without), None if rate is None else run.config.steps / rate)
+
+
+_COUNTED: dict[tuple[Recipe, tuple[int, ...]], int] = {}
+
+
+def _weights(recipe: Recipe, spec: EnvSpec) -> int:
+    """Of the network; counted once for all games of a shape, since their actions change it little."""
+    import torch
+
+    from c2d.agents.build import build_network, parameter_count
+
+    key = (recipe, spec.obs_shape)
+    if key not in _COUNTED:
+        _COUNTED[key] = parameter_count(build_network(recipe, spec, torch.Generator()))
+    return _COUNTED[key]
+
+
+def makespan(seconds: Sequence[float], slots: int) -> float:
+    """When the last of these is done, if `slots` go on at once and each begins as soon as it can."""
+    free = [0.0] * max(slots, 1)
+    for duration in seconds:
+        heapq.heapreplace(free, free[0] + duration)
+    return max(free)
+
+
+# ------------------------------------------------------------------------------------------------ what is there
+
+
+def available_memory() -> int:
+    """Bytes that programs on this machine can still get, or the container's limit if that is lower."""
+    free = 1 << 62
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            free = int(line.split()[1]) * 1024
+    try:
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+        free = min(free, limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
+    except (OSError, ValueError):
+        pass
+    return free
+
+
+def fitting(memory: int, largest: int) -> int:
+    """How many of the largest runs fit into so much memory."""
+    return memory // max(largest, 1)
+
+
+def check_memory(runs: Sequence[PlannedRun], needs: Sequence[Need], memory: int, wanted: int | None) -> None:
+    """Refuse what the machine cannot hold, with what it could."""
+    if not runs:
+        return
+    run, largest = max(zip(runs, needs, strict=True), key=lambda pair: pair[1].memory)
+    if largest.memory > memory:
+        capacity = run.config.agent.schedule.replay_capacity
+        per_slot = replay_bytes(1_000_000, int(np.prod(run.spec.frame_shape))) / 1e6
+        left = memory - (largest.memory - per_slot * min(capacity, run.config.steps))
+        hint = "not even an empty replay would fit"
+        if left > per_slot * 1_000:
+            hint = f"--set schedule.replay-capacity={int(left / per_slot / 1_000) * 1_000} would fit"
+        raise UserError(f"{run.name} may take {size(largest.memory)} of memory and there are {size(memory)}: {hint}")
+    fit = fitting(memory, largest.memory)
+    if wanted is not None and min(wanted, len(runs)) > fit:
+        raise UserError(
+            f"--workers {wanted}: runs may take {size(largest.memory)} of memory each and there are {size(memory)}; "
+            f"{fit} at once would fit"
+        )
+
+
+def check_disk(path: Path, needed: int, smaller: int) -> int:
+    """Refuse a plan that the disk cannot hold; returns the bytes that are free."""
+    there = next(p for p in (path, *path.absolute().parents) if p.exists())
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        hint = f"; with --keep-replay False about {size(smaller)}" if smaller < needed else ""
+        raise UserError(
+            f"the plan may take {size(needed)} on disk and {there} has {size(free)} left{hint}: make room, choose "
+            "another --out, or lower schedule.replay-capacity"
+        )
+    return free
+
+
+# ---------------------------------------------------------------------------------------------------------- words
+
+
+def size(count: float) -> str:
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count / 1e3:.0f} kB"
+
+
+def duration(seconds: float) -> str:
+    """ "3 d 4 h", "2 h 5 min", "40 s" """
+    total = round(seconds)
+    if total < 60:
+        return f"{total} s"
+    days, hours, minutes = total // 86_400, total // 3_600 % 24, total // 60 % 60
+    if days:
+        return f"{days:,} d {hours} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"

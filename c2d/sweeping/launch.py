@@ -1,0 +1,288 @@
+"""A sweep on Ray: each run is an actor, placed where there is room. The only file that imports Ray.
+
+Ray decides where and when a run starts and notices when a process or a node dies; the run then starts again
+elsewhere from its last checkpoint. This file keeps as many runs submitted as fit, asks them for news, and writes
+down what happened.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from c2d.agents.trust import TRUSTED
+from c2d.config import to_json
+from c2d.errors import UserError
+from c2d.sweeping.board import Board, Entry
+from c2d.sweeping.directory import SweepDir
+from c2d.sweeping.forecast import Need, available_memory
+from c2d.sweeping.terms import Terms, answers
+from c2d.sweeping.transfer import Inbox, listing
+from c2d.sweeping.worker import News, Request, Trainer
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+try:
+    import ray
+    import ray.exceptions
+except ImportError:
+    raise UserError("sweeps run on Ray, which is not installed: pip install 'c2d[cluster]'") from None
+
+_STORE = (
+    256 << 20
+)  # bytes of shared memory that an embedded Ray may take; runs that share the disk send next to nothing
+_NEWS = 1.0  # seconds between news of a run
+_GRACE = 120.0  # seconds for runs to save themselves when asked to stop
+
+
+# ------------------------------------------------------------------------------------------------------- Ray itself
+
+
+@contextmanager
+def connected(terms: Terms) -> Iterator[None]:
+    """Ray, embedded or at an address; one that is there already in this process is used as it is."""
+    if ray.is_initialized():
+        yield
+        return
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    temporary: str | None = None
+    try:
+        if terms.address is None:
+            temporary = tempfile.mkdtemp(prefix="c2d-ray-", dir="/tmp")  # paths of sockets must be short
+            _embed(terms, temporary, quiet)
+        else:
+            answers(terms.address)
+            ray.init(address=terms.address, **quiet)
+    except (ConnectionError, RuntimeError, OSError, ValueError, TimeoutError) as error:
+        where = f"the cluster at {terms.address}" if terms.address else "an embedded Ray"
+        raise UserError(f"{where} could not be used: {' '.join(str(error).split())[:300]}") from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _embed(terms: Terms, temporary: str, quiet: dict[str, Any]) -> None:
+    """Reachable from this machine alone, without a dashboard; it ends with this process, however that ends."""
+    cores = len(os.sched_getaffinity(0))
+    ray.init(
+        address="local",
+        num_cpus=max(cores, (terms.workers or 1) * terms.threads),
+        include_dashboard=False,
+        object_store_memory=_STORE,
+        _memory=max(available_memory() - _STORE, 1 << 20),
+        _node_ip_address="127.0.0.1",
+        _temp_dir=temporary,
+        **quiet,
+    )
+
+
+def room(terms: Terms, memory: int) -> int:
+    """How many runs with so much memory fit on the living nodes at once."""
+    places = 0
+    for node in _nodes():
+        by = [node.get("CPU", 0.0) / terms.threads, node.get("memory", 0.0) / max(memory, 1)]
+        by += [node.get("GPU", 0.0) / terms.gpus] if terms.gpus else []
+        places += int(min(by) + 1e-9)
+    return places if terms.workers is None else min(places, terms.workers)
+
+
+def memory_of_largest_node() -> int:
+    return int(max((node.get("memory", 0.0) for node in _nodes()), default=0.0))
+
+
+def _nodes() -> list[dict[str, float]]:
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+class _Actor(Trainer):
+    """A run in a process that Ray starts for it."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request, ray.get, own_process=True)
+
+    def place(self) -> str:
+        return str(ray.util.get_node_ip_address())
+
+
+# --------------------------------------------------------------------------------------------------------- the sweep
+
+
+@dataclass
+class _Active:
+    """A run that was handed to Ray."""
+
+    entry: Entry
+    actor: Any
+    inbox: Inbox
+
+
+class Launcher:
+    """Carries out what waits on a board."""
+
+    def __init__(
+        self, board: Board, needs: dict[str, Need], sweep: SweepDir, terms: Terms, show: Callable[[Board], None]
+    ) -> None:
+        self.board, self.needs, self.sweep, self.terms, self.show = board, needs, sweep, terms, show
+        self._token = sweep.new_token()
+        self._waiting = deque(board.of("waiting"))
+        self._active: dict[Any, _Active] = {}  # by the news they were asked for
+        self._largest = max((needs[entry.run.name].memory for entry in self._waiting), default=1)
+
+    def check_room(self) -> None:
+        """Refuse a plan of which some run fits nowhere."""
+        nodes, terms = _nodes(), self.terms
+        if terms.gpus and not any(node.get("GPU", 0.0) >= min(terms.gpus, 1.0) for node in nodes):
+            raise UserError(f"--gpus-per-run {terms.gpus:g}: Ray knows of no GPU here")
+        if not room(terms, self._largest):
+            most = max(node.get("CPU", 0.0) for node in nodes)
+            raise UserError(f"--threads {terms.threads}: no node has so many; the largest has {most:g} CPUs")
+
+    def go(self, stop: threading.Event) -> None:
+        """Until all runs have ended, or until asked to stop and all have saved themselves."""
+        began, looked, asked = time.monotonic(), 0.0, 0.0
+        budget = self.terms.budget
+        while self._active or (self._waiting and not asked):
+            now = time.monotonic()
+            if budget is not None and now - began >= budget and not stop.is_set():
+                self.board.stopping = "the budget is used up"
+                stop.set()
+            if stop.is_set() and not asked:
+                asked = now
+                self._ask_to_stop()
+            if asked and now - asked > _GRACE:
+                break
+            if now - looked > 2.0:
+                looked, self.board.slots = now, max(room(self.terms, self._largest), 1)
+            if not asked:
+                self._submit()
+            self._hear()
+            self.show(self.board)
+        for active in self._active.values():
+            ray.kill(active.actor)
+            self._leave(active, "stopped", "stopped")
+
+    def _submit(self) -> None:
+        ahead = 1 if self.terms.address else 0  # one more, so that a cluster that can grow knows that it should
+        while self._waiting and len(self._active) < self.board.slots + ahead:
+            entry = self._waiting.popleft()
+            need = self.needs[entry.run.name]
+            actor = (
+                ray.remote(_Actor)
+                .options(num_cpus=self.terms.threads, num_gpus=self.terms.gpus, memory=need.memory, max_concurrency=2)
+                .remote(self._request(entry))
+            )
+            active = _Active(entry, actor, Inbox(entry.run.config.directory))
+            self._active[actor.place.remote()] = active
+
+    def _request(self, entry: Entry) -> Request:
+        path = entry.run.config.directory.absolute()
+        files: list[tuple[str, Any]] = []
+        if self.terms.address is not None or self.terms.ship:
+            files = [(name, ray.put((path / name).read_bytes())) for name in (listing(path) if path.is_dir() else [])]
+        return Request(
+            config=to_json(replace(entry.run.config, run_dir=str(path))),
+            mark=str(self.sweep.mark.absolute()),
+            token=self._token,
+            ship=self.terms.ship,
+            trusted=tuple(TRUSTED),
+            keep_replay=self.terms.keep_replay,
+            files=tuple(files),
+        )
+
+    def _hear(self) -> None:
+        """Whatever news there are."""
+        ready, _ = ray.wait(list(self._active), num_returns=len(self._active), timeout=0.0)
+        if not ready:
+            ready, _ = ray.wait(list(self._active), num_returns=1, timeout=0.2)
+        for answer in ready:
+            active = self._active.pop(answer)
+            try:
+                news = ray.get(answer)
+            except ray.exceptions.RayTaskError as error:  # in our own code
+                self._leave(active, "failed", "failed", _line(error))
+            except ray.exceptions.RayError as error:
+                self._lost(active, error)
+            else:
+                self._take(active, news)
+
+    def _take(self, active: _Active, news: News | str) -> None:
+        entry = active.entry
+        if isinstance(news, str):
+            entry.state, entry.where, entry.error = "running", news, None
+            self.sweep.tell("started", entry.run.name, where=news, attempt=entry.lost + 1)
+        else:
+            active.inbox.put(news.items)
+            entry.at(news.steps, news.score)
+            if news.state is not None:
+                self._ended(active, news)
+                return
+        self._active[active.actor.news.remote(_NEWS)] = active
+
+    def _ended(self, active: _Active, news: News) -> None:
+        ray.kill(active.actor)  # it has nothing left to do
+        if news.state == "finished":
+            self._leave(active, "done", "finished")
+        elif news.state == "interrupted":
+            self._leave(active, "stopped", "stopped")
+        else:
+            self._leave(active, "failed", "failed", news.error)
+
+    def _lost(self, active: _Active, error: Exception) -> None:
+        """Its process or its node is gone: again from the last checkpoint, if it may."""
+        entry, why = active.entry, _why(error)
+        with suppress(ray.exceptions.RayError, ValueError):
+            ray.kill(active.actor)
+        if self.board.stopping is not None:
+            self._leave(active, "stopped", "stopped")
+            return
+        entry.lost += 1
+        again = entry.lost <= self.terms.retries
+        self.sweep.tell("lost", entry.run.name, where=entry.where, error=why)
+        if again:
+            self.board.notes.append(f"{entry.run.name}: {why}; it goes on from its last checkpoint")
+            entry.leave("waiting", why)
+            self._waiting.appendleft(entry)
+        else:
+            self._leave(active, "failed", "failed", f"{why}, {entry.lost} times")
+
+    def _leave(self, active: _Active, state: Any, event: str, error: str | None = None) -> None:
+        entry = active.entry
+        entry.leave(state, error)
+        self.sweep.tell(event, entry.run.name, where=entry.where, error=error, lost=entry.lost)
+
+    def _ask_to_stop(self) -> None:
+        self.board.stopping = self.board.stopping or "asked to stop"
+        for answer, active in list(self._active.items()):
+            if active.entry.state == "running":
+                active.actor.stop.remote()
+            else:  # not begun yet
+                ray.kill(active.actor)
+                del self._active[answer]
+
+
+def _why(error: Exception) -> str:
+    """A node's or a process's death in few words."""
+    text = str(error)
+    if isinstance(error, ray.exceptions.OutOfMemoryError) or "OutOfMemory" in text or "memory pressure" in text:
+        return "ended by Ray because memory ran out"
+    if "node" in text.lower() and ("node has died" in text or "node is dead" in text or "node was terminated" in text):
+        return "its node died"
+    if "creation task" in text or "__init__" in text:
+        return f"it could not be started: {_line(error)}"
+    return "its process was killed (the system does that when memory runs out)"
+
+
+def _line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:300] if lines else type(error).__name__

@@ -1,0 +1,144 @@
+"""Plans from files, TOML or YAML, read by loaders that make plain values only.
+
+name = "rates"
+recipes = ["c2d", "c51"]
+envs = ["minatar/*", "gym/CartPole-v1"]
+seeds = 3                                   # 1, 2 and 3; or a list
+iterations = 10                             # or steps = 100000
+settings = { "schedule.batch-size" = 64 }   # of every run, by their names on the command line
+grid = { "optim.learning-rate" = [1e-4, 5e-5] }
+
+[[variants]]                                # rows beside, or instead of, recipes
+name = "c2d-quantiles"
+recipe = "c2d"
+settings = { "head" = "quantile", "loss" = "quantile-huber" }
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from c2d.agents.trust import TRUSTED
+from c2d.envs.names import refuse_unnamed
+from c2d.errors import UserError, did_you_mean
+from c2d.sweeping.plan import Plan
+from c2d.sweeping.variants import Variant
+
+SUFFIXES = (".toml", ".yaml", ".yml")
+_LARGEST = 1 << 20  # bytes
+_LIST = (list, str)
+_KEYS: dict[str, Any] = {
+    "name": str, "recipes": _LIST, "envs": _LIST, "seeds": (int, list), "iterations": int, "steps": int,
+    "protocol": str, "settings": dict, "grid": dict, "variants": list,
+}  # fmt: skip
+_VARIANT: dict[str, Any] = {"name": str, "recipe": str, "settings": dict}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]*")
+
+
+def read_plan(path: Path, named_envs: tuple[str, ...] = ()) -> Plan:
+    """The plan in a file. An environment class of the user's own must be among `named_envs`, on the command line."""
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise UserError(f"plan {path} is larger than a plan can be ({_LARGEST:,} bytes)")
+        value = _load(path)
+    except OSError as error:
+        raise UserError(f"plan {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"plan {path} cannot be read: it is no text in UTF-8") from None
+    try:
+        return _plan(value, path.stem, named_envs)
+    except UserError as error:
+        raise UserError(f"plan {path}: {error}") from None
+
+
+def _load(path: Path) -> Any:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".toml":
+        try:
+            return tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise UserError(f"plan {path} is no TOML: {error}") from None
+    try:
+        import yaml
+    except ImportError:
+        raise UserError("plans in YAML need PyYAML: pip install 'c2d[cluster]', or write it as TOML") from None
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise UserError(f"plan {path} is no plain YAML: {' '.join(str(error).split())}") from None
+
+
+def _plan(value: Any, stem: str, named_envs: tuple[str, ...]) -> Plan:
+    _check(value, _KEYS, "a plan")
+    variants = [Variant(name, name) for name in _strings(value.get("recipes", []), "recipes")]
+    for number, row in enumerate(value.get("variants", []), 1):
+        _check(row, _VARIANT, f"variant {number}")
+        if not _NAME.fullmatch(str(row.get("name", ""))) or "recipe" not in row:
+            raise UserError(f"variant {number} needs a recipe, and a name of letters, digits and . _ = + -")
+        variants.append(Variant(row["name"], row["recipe"], settings=dict(row.get("settings", {}))))
+    envs = _strings(value.get("envs", []), "envs")
+    for env in envs:
+        refuse_unnamed(env, env if env in named_envs else None, flag="--envs ")
+    grid = {str(key): tuple(choices) if isinstance(choices, list) else (choices,)
+            for key, choices in value.get("grid", {}).items()}  # fmt: skip
+    settings = dict(value.get("settings", {}))
+    _refuse_code(settings, grid, variants)
+    name = str(value.get("name", stem))
+    if not _NAME.fullmatch(name):
+        raise UserError(f'name is "{name}"; accepted: letters, digits and . _ = + -')
+    return Plan(
+        name=name,
+        variants=tuple(variants),
+        envs=tuple(envs),
+        seeds=_seeds(value.get("seeds", 3)),
+        iterations=value.get("iterations"),
+        steps=value.get("steps"),
+        protocol=value.get("protocol"),
+        settings=settings,
+        grid=grid,
+    )
+
+
+def _refuse_code(settings: dict[str, Any], grid: dict[str, tuple[Any, ...]], variants: list[Variant]) -> None:
+    """A φ of the user's own is imported only if the command line names it."""
+    kinds = [settings.get("phi.kind"), *grid.get("phi.kind", ()), *(v.settings.get("phi.kind") for v in variants)]
+    for kind in kinds:
+        if isinstance(kind, str) and ":" in kind and kind not in TRUSTED:
+            raise UserError(
+                f"φ is {kind}, code that is not imported because a file names it; if you trust it, add "
+                f"--set phi.kind={kind}"
+            )
+
+
+def _check(value: Any, keys: dict[str, Any], what: str) -> None:
+    if not isinstance(value, dict):
+        raise UserError(f"{what} is a table of {', '.join(keys)}, not {type(value).__name__}")
+    for key, item in value.items():
+        if key not in keys:
+            raise UserError(f'{what} has no "{key}".{did_you_mean(str(key), keys)} Accepted: {", ".join(keys)}')
+        if not isinstance(item, keys[key]) or isinstance(item, bool):
+            kinds = keys[key] if isinstance(keys[key], tuple) else (keys[key],)
+            accepted = " or ".join(_KINDS[kind] for kind in kinds)
+            raise UserError(f"{key} of {what} is {item!r}; accepted: {accepted}")
+
+
+_KINDS = {str: "text", list: "a list", int: "a whole number", dict: "a table"}
+
+
+def _strings(value: Any, key: str) -> list[str]:
+    items = split(value) if isinstance(value, str) else value
+    if not all(isinstance(item, str) for item in items):
+        raise UserError(f"{key} is {items!r}; accepted: a list of names")
+    return list(items)
+
+
+def _seeds(value: Any) -> tuple[int, ...]:
+    return tuple(range(1, value + 1)) if isinstance(value, int) else tuple(value)
+
+
+def split(text: str) -> list[str]:
+    """ "c2d,c51" → ["c2d", "c51"]"""
+    return [word.strip() for word in text.split(",") if word.strip()]

@@ -1,0 +1,193 @@
+"""One run in a process of its own, wherever that is: asked for news, told to stop. Knows nothing of Ray."""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from c2d.agents.trust import TRUSTED
+from c2d.config import Config, from_json
+from c2d.errors import UserError
+from c2d.sweeping.transfer import Inbox, Look, Outbox, Piece
+from c2d.training.lock import InUse
+from c2d.training.observer import Observer
+from c2d.training.run import run
+from c2d.training.rundir import RunDir
+from c2d.training.session import Session
+
+_PATIENCE = 60.0  # seconds for a dead process on a dead node to let go of the run directory
+
+
+class Request(NamedTuple):
+    """What a worker is to do."""
+
+    config: dict[str, Any]  # in its JSON form; run_dir is an absolute path
+    mark: str  # a file beside the run directories, by which a worker knows that it sees the same disk
+    token: str  # what is in it
+    ship: bool  # copy results through Ray even if the disk is the same
+    trusted: tuple[str, ...] = ()  # code that the user named on the command line
+    keep_replay: bool = True
+    files: tuple[tuple[str, Any], ...] = ()  # what the run has so far: (name, what `fetch` makes bytes of)
+
+
+class News(NamedTuple):
+    """How a run is doing."""
+
+    pid: int
+    steps: int  # made, random ones included
+    score: float | None  # of the last whole iteration
+    items: list[Piece | Look]  # files on their way
+    state: str | None  # how it ended; None while it goes on
+    error: str | None
+
+
+class Trainer:
+    """A run in a thread, so that its owner can be answered meanwhile."""
+
+    def __init__(self, request: Request, fetch: Callable[[Any], bytes], own_process: bool = False) -> None:
+        TRUSTED.update(request.trusted)
+        config: Config = from_json(request.config)
+        self._request, self._shared = request, not request.ship and _same_disk(request)
+        self._path = config.directory if self._shared else _scratch(request, config.directory.name)
+        self._outbox: Outbox | None = None
+        if not self._shared:
+            inbox = Inbox(self._path)
+            for name, handle in request.files:
+                data = fetch(handle)
+                inbox.put([Piece(name, 0, len(data), data)])
+            self._path.mkdir(parents=True, exist_ok=True)
+            self._outbox = Outbox(self._path)
+        self._watch = _Watch()
+        self._stop, self._own_process = threading.Event(), own_process
+        self._ended: queue.SimpleQueue[tuple[str, str | None]] = queue.SimpleQueue()
+        self._end: tuple[str, str | None] | None = None
+        self._thread = threading.Thread(target=self._work, args=(replace(config, run_dir=str(self._path)),))
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Save everything and end."""
+        self._stop.set()
+
+    def news(self, wait: float = 1.0) -> News:
+        """After `wait` seconds, or at once when there is something to tell."""
+        if self._end is None:
+            busy = self._outbox is not None and self._outbox.busy
+            try:
+                self._end = self._ended.get(timeout=0.001 if busy else wait)
+            except queue.Empty:
+                return self._news(None, None)
+        if self._outbox is not None and (items := self._outbox.take()):
+            return self._news(None, None, items)
+        if not self._shared:
+            shutil.rmtree(self._path, ignore_errors=True)
+        return self._news(*self._end)
+
+    def _news(self, state: str | None, error: str | None, items: list[Piece | Look] | None = None) -> News:
+        if items is None:
+            items = self._outbox.take() if self._outbox is not None and state is None else []
+        return News(os.getpid(), self._watch.steps, self._watch.score, items, state, error)
+
+    def _work(self, config: Config) -> None:
+        state, error = "failed", None
+        with _log(self._path, self._own_process) as say:
+            self._watch.say = say
+            try:
+                say(f"process {os.getpid()} begins")
+                state = self._train(config)
+                say(state)
+            except BaseException as failure:
+                error = _words(failure)
+                say(error if isinstance(failure, UserError) else traceback.format_exc())
+        self._ended.put((state, error))
+
+    def _train(self, config: Config) -> str:
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                result = run(config, [self._watch], self._stop)
+                break
+            except InUse:
+                if time.monotonic() > deadline or self._stop.is_set():
+                    raise
+                time.sleep(0.2)
+        if result.state == "finished" and not self._request.keep_replay:
+            for part in ("checkpoints", "replay"):
+                shutil.rmtree(config.directory / part, ignore_errors=True)
+        return result.state
+
+
+class _Watch(Observer):
+    """Remembers where the run is."""
+
+    def __init__(self) -> None:
+        self.say: Callable[[str], None] = lambda _: None
+        self.score: float | None = None
+        self._session: Session | None = None
+
+    @property
+    def steps(self) -> int:
+        return 0 if self._session is None else self._session.steps_made
+
+    def begin(self, session: Session, run_dir: RunDir, header: dict[str, Any]) -> None:
+        self._session = session
+
+    def notice(self, text: str, warning: bool = False) -> None:
+        self.say(f"warning: {text}" if warning else text)
+
+    def iterated(self, record: dict[str, Any]) -> None:
+        self.score = record["mean_score"]
+
+
+@contextmanager
+def _log(path: Path, own_process: bool) -> Iterator[Callable[[str], None]]:
+    """The run's log; in a process of its own, all that is printed goes there too."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        file = open(RunDir(path).log, "a", encoding="utf-8", buffering=1)
+    except OSError:  # the run will say so
+        yield lambda _: None
+        return
+    with file:
+        if own_process:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+
+        def say(text: str) -> None:
+            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())} {text.rstrip()}\n")
+
+        yield say
+
+
+def _words(failure: BaseException) -> str:
+    text = str(failure).strip().split("\n")[0]
+    if isinstance(failure, UserError):
+        return text
+    name = type(failure).__name__
+    return f"{name}: {text}" if text else name
+
+
+def _same_disk(request: Request) -> bool:
+    try:
+        return Path(request.mark).read_text(encoding="utf-8") == request.token
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _scratch(request: Request, name: str) -> Path:
+    """An empty place on this machine."""
+    path = Path(tempfile.gettempdir()) / f"c2d-sweep-{os.getuid()}-{request.token}" / name
+    shutil.rmtree(path, ignore_errors=True)
+    return path

@@ -1,0 +1,61 @@
+"""Environments that go wrong, at a step of the process's own count."""
+
+import os
+import signal
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+
+
+class Countdown(gymnasium.Env):
+    """Games of ten steps; the reward is the action."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self):
+        self._steps = self._made = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._steps = 0
+        return self._see(), {}
+
+    def step(self, action):
+        self._steps += 1
+        self._made += 1
+        self.trouble()
+        return self._see(), float(action), self._steps == 10, False, {}
+
+    def trouble(self):
+        pass
+
+    def _see(self):
+        return np.array([self._steps / 10, 1.0], dtype=np.float32)
+
+
+class Raises(Countdown):
+    """Raises in the middle of a run."""
+
+    def trouble(self):
+        if self._made == 150:
+            raise RuntimeError("the emulator lost its mind")
+
+
+class KilledOnce(Countdown):
+    """Dies as the system's OOM killer would have it, the first time that it comes so far."""
+
+    def trouble(self):
+        flag = Path(os.environ["C2D_TEST_FLAG"])
+        if self._made == 400 and not flag.exists():
+            flag.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class KilledAlways(Countdown):
+    """Dies whenever it comes so far."""
+
+    def trouble(self):
+        if self._made == 120:
+            os.kill(os.getpid(), signal.SIGKILL)

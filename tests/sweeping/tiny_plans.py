@@ -1,0 +1,58 @@
+"""Plans of some seconds, and what their runs leave that must not depend on faults."""
+
+from c2d.config import Config
+from c2d.sweeping.directory import SweepDir
+from c2d.sweeping.forecast import Rates
+from c2d.sweeping.plan import Plan, multiply
+from c2d.sweeping.sweep import Order, sweep
+from c2d.sweeping.terms import Terms
+from c2d.sweeping.variants import Variant
+from c2d.training.record import canonical_records
+from c2d.training.run import run
+
+TINY = {
+    "schedule.steps-per-iteration": 200,
+    "schedule.random-history": 40,
+    "schedule.replay-capacity": 300,
+    "schedule.batch-size": 4,
+    "schedule.target-period": 50,
+    "head.hidden": 8,
+    "checkpoint.every-steps": 100,
+}
+
+
+def tiny_plan(envs=("toy/sure",), seeds=(1, 2), iterations=2, recipes=("c51",), **settings):
+    rows = tuple(Variant(name, name) for name in recipes)
+    return Plan("tiny", rows, tuple(envs), tuple(seeds), iterations=iterations, settings={**TINY, **settings})
+
+
+def order(plan, where, terms=None, **changes):
+    return Order(plan.name, multiply(plan, where), where, terms or Terms(), Rates(), **changes)
+
+
+def carry_out(plan, where, terms=None, **changes):
+    """The board at the end, and the lines told."""
+    told = []
+    return sweep(order(plan, where, terms, **changes), told.append), told
+
+
+def left_by(path):
+    """What a run leaves, but for what depends on the machine."""
+    return canonical_records(path / "records.jsonl"), (path / "episodes.csv").read_bytes(), (
+        path / "weights.safetensors"
+    ).read_bytes()  # fmt: skip
+
+
+def straight(config: Config, path):
+    """The same run without Ray and without faults."""
+    from dataclasses import replace
+
+    run(replace(config, run_dir=str(path)))
+    return left_by(path)
+
+
+def events(where, run=None):
+    import json
+
+    lines = [json.loads(line) for line in SweepDir(where).events.read_text().splitlines()]
+    return [line["event"] for line in lines if run is None or line["run"] == run]
