@@ -3,6 +3,7 @@
 DIR/sweep.json         every run planned so far, with its config and hash, and how it is to be run
 DIR/sweep-events.jsonl started, lost, finished, failed, stopped: one line each
 DIR/sweep.lock         held by the sweep at work
+DIR/sweep.log          what Ray has to say
 DIR/RUN/...            ordinary run directories
 """
 
@@ -54,6 +55,7 @@ class SweepDir:
         self.file = self.path / "sweep.json"
         self.events = self.path / "sweep-events.jsonl"
         self.lock = self.path / "sweep.lock"
+        self.log = self.path / "sweep.log"
         self.mark = self.path / ".sweep-mark"
 
     def make(self) -> None:

@@ -33,7 +33,9 @@ class Display:
 
     def __enter__(self) -> Display:
         if self.console.is_terminal:
-            self._live = Live(console=self.console, auto_refresh=False, transient=True)
+            self._live = Live(
+                console=self.console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
+            )
             self._live.start()
         return self
 

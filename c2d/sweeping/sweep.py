@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
@@ -157,7 +157,8 @@ def _used(path: Path) -> int:
 def _launch(board: Board, needs: dict[str, Need], directory: SweepDir, terms: Terms) -> None:
     from c2d.sweeping.launch import Launcher
 
-    with Display(board) as display, stop_requests() as stop:
+    display = Display(board)  # knows the terminal; what Ray prints meanwhile goes to a file
+    with open(directory.log, "a", encoding="utf-8") as log, redirect_stdout(log), display, stop_requests() as stop:
         launcher = Launcher(board, needs, directory, terms, display.show)
         launcher.check_room()
         launcher.go(stop)
