@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from c2d.files import write_atomically
-from c2d.sweeping.variants import MINATAR
 from c2d.reporting.runs import RunRecords, read_run
+from c2d.sweeping.variants import MINATAR
 
 LAST = 2  # iterations at the end of which the scores are averaged
 RESAMPLES = 2_000

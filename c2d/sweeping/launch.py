@@ -25,7 +25,7 @@ from c2d.errors import UserError
 from c2d.sweeping.board import Board, Entry
 from c2d.sweeping.directory import SweepDir
 from c2d.sweeping.forecast import Need, available_memory
-from c2d.sweeping.terms import Terms, answers
+from c2d.sweeping.terms import LOOPBACK, Terms, answers
 from c2d.sweeping.transfer import Inbox, listing
 from c2d.sweeping.worker import News, Request, Trainer
 
@@ -85,6 +85,9 @@ def _embed(terms: Terms, temporary: str, quiet: dict[str, Any]) -> None:
         _temp_dir=temporary,
         **quiet,
     )
+    if (address := ray.util.get_node_ip_address()) != "127.0.0.1":
+        ray.shutdown()
+        raise UserError(f"Ray would listen at {address}, beyond this machine: set {LOOPBACK}=0 before importing ray")
 
 
 def room(terms: Terms, memory: int) -> int:

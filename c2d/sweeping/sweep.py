@@ -15,7 +15,7 @@ from c2d.sweeping.display import Display
 from c2d.sweeping.forecast import Need, Rates, available_memory, check_disk, check_memory, fitting, need, size
 from c2d.sweeping.plan import Listing, PlannedRun
 from c2d.sweeping.show import budget_line, forecast_lines, plan_lines
-from c2d.sweeping.terms import Terms, is_remote
+from c2d.sweeping.terms import LOOPBACK, Terms, is_remote
 from c2d.training.lock import InUse, locked
 from c2d.training.signals import stop_requests
 
@@ -80,6 +80,8 @@ def _board(order: Order, directory: SweepDir) -> Board:
 
 @contextmanager
 def _ray(terms: Terms) -> Iterator[None]:
+    if terms.address is None:
+        os.environ[LOOPBACK] = "0"  # read by Ray when it is imported
     from c2d.sweeping.launch import connected
 
     with connected(terms):

@@ -10,6 +10,7 @@ from c2d.errors import UserError
 
 _ANSWER = 5.0  # seconds for an address to answer
 _HOMES = ("localhost", "127.0.0.1", "::1", "auto")
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # 0 keeps all of Ray on 127.0.0.1, on any system
 _UNITS = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 

@@ -1,18 +1,13 @@
-"""c2d recipes, c2d sweep, c2d ablate, and parts exchanged on the command line."""
-
-import json
+"""c2d recipes, and parts exchanged on the command line."""
 
 import pytest
 
-from c2d.agents.parts import Categorical, Cramer, Prioritized, Quantile, RmsProp, Uniform
-from c2d.agents.recipes import RECIPES, find
+from c2d.agents.parts import Prioritized, Quantile, RmsProp
+from c2d.agents.recipes import RECIPES
 from c2d.agents.trust import TRUSTED
 from c2d.cli.main import main
 from c2d.cli.train import read
 from c2d.config import validate
-from c2d.plans.plan import ablations, find_plan, plan
-from c2d.plans.pool import execute, finished
-from tests.training.short_runs import short_config
 
 
 def refused(capsys, *words):
@@ -103,75 +98,3 @@ def test_own_phi_from_the_command_line_and_never_from_a_file(tmp_path, monkeypat
     assert main(["evaluate", str(tmp_path / "run"), "--phi", "own_phi_module:cube", "--games", "2"]) == 0
     bad = [*words[:3], str(tmp_path / "bad"), *short, "--phi.kind", "own_phi_module:number"]
     assert "is no c2d.types.Phi" in refused(capsys, *bad)
-
-
-# ------------------------------------------------------------------------------------------------ plans and pool
-
-
-def test_ablation_removes_one_ingredient_at_a_time():
-    full = find("rainbow-c2d-full")
-    variants = {variant.name: variant.change(full) for variant in ablations("rainbow-c2d-full", full)}
-    assert list(variants) == [
-        "rainbow-c2d-full", *(f"rainbow-c2d-full-no-{what}" for what in (
-            "n-step", "priorities", "double", "noise", "dueling", "phi", "embedding"))
-    ]  # fmt: skip
-    assert variants["rainbow-c2d-full"] == full
-    assert variants["rainbow-c2d-full-no-priorities"].sampler == Uniform()
-    quiet = variants["rainbow-c2d-full-no-noise"]
-    assert not quiet.noisy and quiet.schedule.epsilon_initial == 1.0  # something must explore
-    for variant in list(variants.values())[1:]:
-        assert variant != full
-
-
-def test_papers_claims_are_all_there(tmp_path):
-    planned = plan(find_plan("paper-claims"), ["minatar/breakout"], [1], 100, tmp_path)
-    runs = {run.variant: run.config.agent for run in planned}
-    assert runs["c51-cramer"].loss == Cramer() and isinstance(runs["c51-cramer"].head, Categorical)
-    assert runs["c2d-no-embedding"].head.embedding == 0 and not runs["c2d-alpha-fixed"].head.train_alpha
-    assert not runs["c2d-support-fixed"].head.train_atoms
-    assert runs["c2d-identity-clipped"].clip_reward == 1.0 and runs["c2d-identity-raw"].clip_reward is None
-    assert {runs[name].phi.kind for name in ("c2d", "c2d-h", "c2d-identity-raw")} == {"scaled_h", "h", "identity"}
-    assert runs["c2d-orthogonal"].initializer == "orthogonal" and runs["c2d-norm-column"].encoder.norm == "column"
-    assert {runs[f"c2d-beta-{b}"].phi.beta for b in (1, 1.5, 3)} == {1.0, 1.5, 3.0}
-    assert runs["c2d-c-10"].head.c == 10.0 and runs["c2d-alpha-25"].head.alpha == 25.0
-    for run in planned:
-        validate(run.config)
-
-
-def test_plan_is_printed_and_nothing_is_run(capsys, tmp_path):
-    words = ["ablate", "c51", "--env", "toy/sure", "--seeds", "2", "--steps", "6000", "--out", str(tmp_path / "x")]
-    assert main(words) == 0
-    out = capsys.readouterr().out
-    assert "2 runs in" in out and "10,000 steps" in out and "nothing was run: add --execute True" in out
-    assert not (tmp_path / "x").exists()
-
-
-def test_pool_runs_what_is_not_finished_and_tells_failures(tmp_path):
-    good = [run._replace(config=short_config("toy/sure", tmp_path / f"run{run.config.seed}", seed=run.config.seed))
-            for run in plan(find_plan("minatar")[:1], ["toy/sure"], [1, 2], 100, tmp_path)]  # fmt: skip
-    (tmp_path / "bad").write_text("a file")
-    bad = good[0]._replace(config=short_config("toy/sure", tmp_path / "bad"))
-    told = []
-    assert execute([*good, bad], 2, told.append) == [bad]
-    assert all(map(finished, good)) and not finished(bad)
-    assert any("exists already, holds no run" in line for line in told)
-    before = (tmp_path / "run1" / "summary.json").stat().st_mtime_ns
-    told.clear()
-    longer = [run._replace(config=short_config("toy/sure", run.config.run_dir, seed=run.config.seed, iterations=3))
-              for run in good[:1]]  # fmt: skip
-    assert execute([*longer, good[1]], 2, told.append) == []
-    assert len(told) == 1 and (tmp_path / "run1" / "summary.json").stat().st_mtime_ns > before
-    assert json.loads((tmp_path / "run1" / "summary.json").read_text())["iterations"] == 3
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["sweep", "minature"], "unknown plan"),
-        (["sweep", "minatar", "--seeds", "0"], "--seeds is 0"),
-        (["ablate", "c3d"], "unknown recipe"),
-        (["ablate", "c2d", "--env", "minatar/brekout"], "Did you mean 'breakout'"),
-    ],
-)
-def test_mistakes(words, message, capsys):
-    assert message in refused(capsys, *words)

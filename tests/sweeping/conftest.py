@@ -17,7 +17,10 @@ def cluster(tmp_path_factory):
 
     quick = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 500, "health_check_failure_threshold": 3}
     room = {"object_store_memory": 80 << 20, "include_dashboard": False}
-    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "node_ip_address": "127.0.0.1", "_system_config": quick, **room})
+    nodes = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 0, "node_ip_address": "127.0.0.1", "_system_config": quick, **room},
+    )
 
     def add(places, address):
         return nodes.add_node(num_cpus=places, memory=8 << 30, node_ip_address=address, **room)

@@ -9,7 +9,7 @@ import pytest
 
 from c2d.errors import UserError
 from c2d.sweeping.again import listing_of
-from c2d.sweeping.directory import SweepDir, finished
+from c2d.sweeping.directory import SweepDir
 from c2d.sweeping.status import lines, rows
 from c2d.sweeping.terms import Terms
 from tests.sweeping.tiny_plans import carry_out, events, left_by, straight, tiny_plan
@@ -90,7 +90,7 @@ def test_failing_runs_stop_no_other(troubled, tmp_path):
 
 
 def test_run_killed_by_the_system_ends_as_if_it_had_not_been(troubled, tmp_path):
-    plan, where, _ = troubled
+    _, where, _ = troubled
     run = SweepDir(where).known()[run_of(where, "KilledOnce").name]
     assert events(where, run.name) == ["planned", "started", "lost", "started", "finished"]
     assert left_by(where / run.name) == straight(run.config, tmp_path / "straight")
@@ -99,7 +99,7 @@ def test_run_killed_by_the_system_ends_as_if_it_had_not_been(troubled, tmp_path)
 def test_the_same_command_leaves_finished_and_failed_runs_alone(troubled):
     plan, where, _ = troubled
     before = (where / "sweep-events.jsonl").read_bytes()
-    board, told = carry_out(plan, where)
+    _, told = carry_out(plan, where)
     assert any("2 failed before and are left alone" in line for line in told)
     assert any("nothing is left to do" in line for line in told)
     assert (where / "sweep-events.jsonl").read_bytes() == before
@@ -115,17 +115,20 @@ def test_retry_takes_the_failed_ones_if_their_code_is_named(troubled):
     }  # fmt: skip
 
 
-def test_budget_stops_with_everything_saved_and_the_same_command_goes_on(cluster, tmp_path):
-    plan, where = tiny_plan(seeds=(1,), iterations=400), tmp_path / "sweep"
-    stopped, told = carry_out(plan, where, Terms(address=cluster.address, budget=8.0))
-    entry = stopped.entries[0]
-    assert entry.state == "stopped" and "the budget is used up: 0 of 1 runs are done" in told[-1]
-    assert not finished(entry.run.config) and events(where)[-1] == "stopped"
-    newest = max(path.name for path in (where / entry.run.name / "checkpoints").iterdir())
-    steps = int(newest)
-    assert steps == entry.steps  # saved where it was, not at the last regular checkpoint
-    shorter = tiny_plan(seeds=(1,), iterations=steps // 200 + 2)
+def test_ctrl_c_and_budget_stop_with_everything_saved_and_the_same_command_goes_on(cluster, tmp_path):
+    rarely = {"checkpoint.every-steps": 0}  # so that the only checkpoint is the one taken when asked to stop
+    long, where = tiny_plan(seeds=(1,), iterations=400, **rarely), tmp_path / "sweep"
+    name = "toy-sure-c51-s1"
+    struck = when((where / name / "weights.safetensors").is_file, lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(long, where, Terms(address=cluster.address))
+    assert struck() and events(where) == ["planned", "started", "stopped"]
+    steps = int(max(path.name for path in (where / name / "checkpoints").iterdir()))
+    assert steps > 240  # an iteration and more
+    board, told = carry_out(long, where, Terms(address=cluster.address, budget=1e-9))
+    assert "the budget is used up: 0 of 1 runs are done" in told[-1] and board.entries[0].state == "waiting"
+    shorter = tiny_plan(seeds=(1,), iterations=steps // 200 + 2, **rarely)
     board, _ = carry_out(shorter, where, Terms(address=cluster.address))
     assert board.entries[0].state == "done"
-    assert f"resumed from the checkpoint at step {steps - 40:,}" in (where / entry.run.name / "log.txt").read_text()
-    assert left_by(where / entry.run.name) == straight(board.entries[0].run.config, tmp_path / "straight")
+    assert f"resumed from the checkpoint at step {steps - 40:,}" in (where / name / "log.txt").read_text()
+    assert left_by(where / name) == straight(board.entries[0].run.config, tmp_path / "straight")

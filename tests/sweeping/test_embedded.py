@@ -1,0 +1,99 @@
+"""`c2d sweep` with its own Ray in a process of its own: the driver killed, and what it leaves behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from c2d.sweeping.plan import multiply
+from c2d.sweeping.terms import LOOPBACK
+from tests.sweeping.tiny_plans import TINY, events, left_by, straight, tiny_plan
+
+
+def command(where):
+    words = ["sweep", "--recipes", "c51", "--envs", "toy/sure", "--seeds", "2", "--iterations", "20"]
+    words += ["--workers", "2", "--out", str(where)]
+    for name, value in TINY.items():
+        words += ["--set", f"{name}={value}"] if "--set" not in words else [f"{name}={value}"]
+    return [sys.executable, "-m", "c2d.cli.main", *words]
+
+
+def start(where):
+    out = open(where.with_suffix(".out"), "w")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    for name in ("RAY_ADDRESS", LOOPBACK):  # of other tests
+        environment.pop(name, None)
+    return subprocess.Popen(command(where), stdout=out, stderr=subprocess.STDOUT, env=environment)
+
+
+def descendants(pid):
+    """Processes below one, and what of them listens beyond this machine."""
+    children = [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return children + [grandchild for child in children for grandchild in descendants(child)]
+
+
+def listening(pids):
+    """Local addresses, in hexadecimal, of the TCP sockets on which these processes listen."""
+    inodes = set()
+    for pid in pids:
+        for file in Path(f"/proc/{pid}/fd").glob("*"):
+            try:
+                inodes.add(os.readlink(file))
+            except OSError:
+                continue
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and f"socket:[{words[9]}]" in inodes:
+                found.add(words[1].partition(":")[0])
+    return found
+
+
+def wait_until(condition, patience=90.0):
+    deadline = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < deadline, "nothing came of it"
+        time.sleep(0.05)
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def driver(tmp_path):
+    process = start(tmp_path / "sweep")
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_driver_killed_and_started_again(driver, tmp_path):
+    where = tmp_path / "sweep"
+    wait_until(lambda: len(list(where.glob("*/checkpoints/*/manifest.json"))) == 2 or driver.poll() is not None)
+    assert driver.poll() is None, where.with_suffix(".out").read_text()
+    below = descendants(driver.pid)
+    addresses = listening(below)
+    assert addresses and addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}  # 127.0.0.1 and nothing else
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    again = start(where)
+    assert again.wait(timeout=120) == 0, where.with_suffix(".out").read_text()
+    left = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in below if alive(pid)}
+    for pid in left:  # two of Ray's own helpers take a minute to notice
+        os.kill(pid, signal.SIGKILL)
+    assert all("Agent" in name for name in left.values())
+    assert "all 2 runs are in" in where.with_suffix(".out").read_text()
+    assert "Traceback" not in where.with_suffix(".out").read_text()
+    for run in multiply(tiny_plan(iterations=20), where).runs:
+        assert events(where, run.name)[-1] == "finished" and events(where, run.name).count("started") == 2
+        assert "resumed from the checkpoint" in (where / run.name / "log.txt").read_text()
+        assert left_by(where / run.name) == straight(run.config, tmp_path / "straight" / run.name)

@@ -1,0 +1,182 @@
+"""Plans: recipes × environments × seeds → configs, deduplicated, named and hashed; mistakes all at once."""
+
+from dataclasses import replace
+
+import pytest
+
+from c2d.agents.parts import Categorical, Cramer, Quantile, Uniform
+from c2d.agents.recipes import find
+from c2d.config import default_config, probe, validate
+from c2d.envs.games import BENCHMARK
+from c2d.errors import UserError
+from c2d.sweeping.plan import Plan, fingerprint, multiply
+from c2d.sweeping.shipped import PLANS, ablation_plan, shipped_plan
+from c2d.sweeping.variants import Variant, ablations
+
+
+def rows(*names):
+    return tuple(Variant(name, name) for name in names)
+
+
+def test_everything_with_everything_seeds_outermost(tmp_path):
+    plan = Plan("p", rows("c2d", "c51"), ("minatar/breakout", "toy/sure"), (1, 2), iterations=2)
+    runs = multiply(plan, tmp_path).runs
+    assert [(r.config.seed, r.config.env, r.variant) for r in runs] == [
+        (seed, env, recipe) for seed in (1, 2) for env in plan.envs for recipe in ("c2d", "c51")
+    ]
+    assert len({run.name for run in runs}) == len({run.hash for run in runs}) == 8
+    assert runs[0].name == "minatar-breakout-c2d-s1" and runs[0].config.directory == tmp_path / runs[0].name
+    assert all(r.config.iterations == 2 and r.config.threads == 1 and not r.config.tensorboard for r in runs)
+
+
+def test_a_planned_run_is_the_run_that_train_would_do(tmp_path):
+    for env in ("minatar/breakout", "atari/pong", "toy/sure"):
+        for run in multiply(Plan("p", rows("iqn", "c2d"), (env,), (7,)), tmp_path).runs:
+            assert run.hash == fingerprint(default_config(env, run.config.recipe, seed=7))
+            assert run.config.iterations == default_config(env).iterations
+
+
+def test_all_atari_games_are_known_without_starting_each(tmp_path):
+    runs = {
+        r.config.env: r for r in multiply(Plan("p", rows("c2d"), ("atari/pong", "atari/alien"), (1,)), tmp_path).runs
+    }
+    for env, run in runs.items():
+        wanted = probe(env, run.config.rules)
+        assert replace(wanted, action_names=()) == replace(run.spec, action_names=())
+
+
+def test_patterns(tmp_path):
+    def envs(*patterns):
+        return {r.config.env for r in multiply(Plan("p", rows("c2d"), patterns, (1,)), tmp_path).runs}
+
+    assert len(envs("minatar/*")) == 5 and envs("toy/su*") == {"toy/sure"}
+    assert envs("breakout", "atari/breakout", "ALE/Breakout-v5") == {"atari/breakout"}
+    with pytest.raises(UserError, match=r"no environment is like .mintar/\*."):
+        envs("mintar/*")
+
+
+def test_duplicates_are_left_out_and_named(tmp_path):
+    plan = Plan("p", rows("c51", "c51"), ("toy/sure", "toy/sure"), (1, 1))
+    assert len(multiply(plan, tmp_path).runs) == 1
+    atoms = default_config("toy/sure", "c51").agent.head.atoms
+    same = Plan("p", (*rows("c51"), Variant("c51-again", "c51", settings={"head.atoms": atoms})), ("toy/sure",), (1,))
+    listing = multiply(same, tmp_path)
+    assert [run.variant for run in listing.runs] == ["c51"] and listing.same == {"c51-again": "c51"}
+
+
+def test_two_different_runs_never_share_a_name(tmp_path):
+    clash = (Variant("x", "c51"), Variant("x", "c2d"))
+    with pytest.raises(UserError, match='two different runs would be called "toy-sure-x-s1"'):
+        multiply(Plan("p", clash, ("toy/sure",), (1,)), tmp_path)
+
+
+def test_hash_is_of_what_enters_the_results():
+    config = default_config("toy/sure", "c51")
+    for same in ({"iterations": 3}, {"threads": 2}, {"run_dir": "x"}, {"device": "cuda"}, {"tensorboard": False}):
+        assert fingerprint(replace(config, **same)) == fingerprint(config)
+    head = replace(config.agent.head, atoms=11)
+    for other in ({"seed": 2}, {"env": "toy/gamble"}, {"agent": replace(config.agent, head=head)}):
+        assert fingerprint(replace(config, **other)) != fingerprint(config)
+
+
+def test_settings_and_grid(tmp_path):
+    grid = {"optim.learning-rate": (1e-3, 1e-4), "n-step": (1, 3)}
+    plan = Plan("p", rows("c51"), ("toy/sure",), (1,), settings={"schedule.batch-size": "16"}, grid=grid)
+    found = {run.variant: run.config.agent for run in multiply(plan, tmp_path).runs}
+    assert set(found) == {
+        f"c51-optim.learning-rate-{rate}-n-step-{n}" for rate in (0.001, 0.0001) for n in (1, 3)
+    }  # fmt: skip
+    assert {(agent.optim.learning_rate, agent.n_step) for agent in found.values()} == {
+        (rate, n) for rate in (1e-3, 1e-4) for n in (1, 3)
+    }
+    assert all(agent.schedule.batch_size == 16 for agent in found.values())
+
+
+def test_parts_are_exchanged_before_their_settings(tmp_path):
+    swap = {"head.atoms": 20, "head": "quantile", "loss": "quantile-huber", "rules.cap-steps": 50}
+    agent = multiply(Plan("p", rows("c2d"), ("gym/CartPole-v1",), (1,), settings=swap), tmp_path).runs[0].config.agent
+    assert isinstance(agent.head, Quantile) and agent.head.atoms == 20
+
+
+def test_all_mistakes_at_once(tmp_path):
+    plan = Plan(
+        "wrong", rows("c3d", "c51"), ("minatar/brekout", "toy/sure", "gym/Nothing-v0"), (1, -1), iterations=0,
+        settings={"optim.learning-rat": 1.0},
+    )  # fmt: skip
+    with pytest.raises(UserError) as error:
+        multiply(plan, tmp_path)
+    text = str(error.value)
+    assert text.startswith("plan wrong has 6 mistakes, nothing was started:\n")
+    for part in ("c3d", "minatar/brekout", "Nothing-v0", "seeds are 1, -1", "iterations is 0", "'optim.learning-rate'"):
+        assert part in text
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"seed": 3}, "say it with seeds"),
+        ({"head.atoms": 0}, "--head.atoms is 0; accepted: at least 1"),
+        ({"head.atoms": "many"}, "accepted: int"),
+        ({"head": "kwantile"}, 'unknown head "kwantile"'),
+        ({"loss": "cross-entropy", "head": "quantile"}, "c51: --loss cross-entropy does not go with --head quantile"),
+    ],
+)
+def test_bad_settings(settings, message, tmp_path):
+    with pytest.raises(UserError) as error:
+        multiply(Plan("p", rows("c51"), ("toy/sure",), (1,), settings=settings), tmp_path)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+# --------------------------------------------------------------------------------------------------- shipped plans
+
+
+@pytest.mark.parametrize("name", [name for name in PLANS if name != "paper"])
+def test_shipped_plans_are_whole(name, tmp_path):
+    for run in multiply(shipped_plan(name), tmp_path).runs:
+        validate(run.config)
+
+
+def test_the_papers_plan(tmp_path):
+    runs = multiply(shipped_plan("paper"), tmp_path).runs
+    assert len(runs) == 55 * 3 * 5
+    assert {run.config.env for run in runs} == {f"atari/{game}" for game in BENCHMARK}
+    assert {run.config.recipe for run in runs} == {"c2d", "c51", "iqn", "rainbow", "dqn"}
+    assert {run.config.steps * run.spec.frames_per_step for run in runs} == {200_000_000}
+    assert {run.config.seed for run in runs[: 55 * 5]} == {1}  # one seed of everything comes first
+
+
+def test_minatar_keeps_its_names(tmp_path):
+    names = [run.name for run in multiply(shipped_plan("minatar"), tmp_path).runs]
+    assert len(names) == 28 and names[0] == "minatar-breakout-dqn-adam-s1"
+    assert "minatar-space_invaders-rainbow-c2d-s2" in names
+    assert {r.config.steps for r in multiply(shipped_plan("minatar"), tmp_path).runs} == {100_000}
+
+
+def test_ablation_removes_one_ingredient_at_a_time():
+    full = find("rainbow-c2d-full")
+    variants = {variant.name: variant.change(full) for variant in ablations("rainbow-c2d-full", full)}
+    assert list(variants) == [
+        "rainbow-c2d-full", *(f"rainbow-c2d-full-no-{what}" for what in (
+            "n-step", "priorities", "double", "noise", "dueling", "phi", "embedding"))
+    ]  # fmt: skip
+    assert variants["rainbow-c2d-full"] == full
+    assert variants["rainbow-c2d-full-no-priorities"].sampler == Uniform()
+    quiet = variants["rainbow-c2d-full-no-noise"]
+    assert not quiet.noisy and quiet.schedule.epsilon_initial == 1.0  # something must explore
+    for variant in list(variants.values())[1:]:
+        assert variant != full
+    assert ablation_plan("rainbow-c2d").name == "ablate-rainbow-c2d"
+
+
+def test_papers_claims_are_all_there(tmp_path):
+    planned = multiply(replace(shipped_plan("paper-claims"), envs=("minatar/breakout",)), tmp_path).runs
+    runs = {run.variant: run.config.agent for run in planned}
+    assert runs["c51-cramer"].loss == Cramer() and isinstance(runs["c51-cramer"].head, Categorical)
+    assert runs["c2d-no-embedding"].head.embedding == 0 and not runs["c2d-alpha-fixed"].head.train_alpha
+    assert not runs["c2d-support-fixed"].head.train_atoms
+    assert runs["c2d-identity-clipped"].clip_reward == 1.0 and runs["c2d-identity-raw"].clip_reward is None
+    assert {runs[name].phi.kind for name in ("c2d", "c2d-h", "c2d-identity-raw")} == {"scaled_h", "h", "identity"}
+    assert runs["c2d-orthogonal"].initializer == "orthogonal" and runs["c2d-norm-column"].encoder.norm == "column"
+    assert {runs[f"c2d-beta-{b}"].phi.beta for b in (1, 1.5, 3)} == {1.0, 1.5, 3.0}
+    assert runs["c2d-c-10"].head.c == 10.0 and runs["c2d-alpha-25"].head.alpha == 25.0

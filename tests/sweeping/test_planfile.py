@@ -1,0 +1,99 @@
+"""Plans from files."""
+
+import pytest
+
+from c2d.errors import UserError
+from c2d.sweeping.plan import multiply
+from c2d.sweeping.planfile import read_plan
+
+TOML = """
+name = "rates"
+recipes = ["c2d", "c51"]
+envs = ["toy/*"]
+seeds = 2
+steps = 900
+settings = { "schedule.batch-size" = 64, "schedule.steps-per-iteration" = 500 }
+grid = { "optim.learning-rate" = [1e-3, 1e-4] }
+
+[[variants]]
+name = "c2d-quantiles"
+recipe = "c2d"
+settings = { "head" = "quantile", "loss" = "quantile-huber" }
+"""
+YAML = """
+name: rates
+recipes: [c2d, c51]
+envs: "toy/*"
+seeds: [1, 2]
+steps: 900
+settings: {schedule.batch-size: 64, schedule.steps-per-iteration: 500}
+grid: {optim.learning-rate: [1e-3, 1e-4]}
+variants:
+  - {name: c2d-quantiles, recipe: c2d, settings: {head: quantile, loss: quantile-huber}}
+"""
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+def test_toml_and_yaml_mean_the_same(tmp_path):
+    plans = [read_plan(write(tmp_path / name, text)) for name, text in (("a.toml", TOML), ("a.yaml", YAML))]
+    first, second = (multiply(plan, tmp_path).runs for plan in plans)
+    assert [run.hash for run in first] == [run.hash for run in second]
+    assert len(first) == 2 * 3 * 2 * len({run.config.env for run in first})
+    assert {run.config.steps for run in first} == {1_000} and plans[0].name == "rates"
+    assert {run.config.agent.optim.learning_rate for run in first} == {1e-3, 1e-4}
+
+
+def test_the_example_in_its_own_words(tmp_path):
+    """The text at the head of the module is a plan."""
+    import textwrap
+
+    from c2d.sweeping import planfile
+
+    text = textwrap.dedent(planfile.__doc__.partition("\n\n")[2])
+    plan = read_plan(write(tmp_path / "example.toml", text))
+    assert len(multiply(plan, tmp_path).runs) == 3 * 6 * 3 * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("p.toml", "recipes = [", "is no TOML"),
+        ("p.yaml", "a: [", "is no plain YAML"),
+        ("p.yaml", "!!python/object/apply:os.system ['touch HACKED']", "is no plain YAML"),
+        ("p.yaml", "- c2d", "a plan is a table of"),
+        ("p.toml", 'recipe = "c2d"', "a plan has no \"recipe\". Did you mean 'recipes'"),
+        ("p.toml", 'iterations = "two"', "iterations of a plan is 'two'; accepted: a whole number"),
+        ("p.toml", "seeds = true", "seeds of a plan is True"),
+        ("p.toml", "recipes = [1]", "recipes is [1]; accepted: a list of names"),
+        ("p.toml", 'name = "../up"', 'name is "../up"'),
+        ("p.toml", '[[variants]]\nname = "a/b"\nrecipe = "c2d"', "variant 1 needs a recipe, and a name"),
+        ("p.toml", 'envs = ["evil.module:Env"]', "code that is not imported because a file names it"),
+        ("p.toml", 'settings = { "phi.kind" = "evil:phi" }', "code that is not imported because a file names it"),
+    ],
+)
+def test_bad_files_get_one_line(name, text, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as error:
+        read_plan(write(tmp_path / name, text))
+    assert message in str(error.value) and "\n" not in str(error.value)
+    assert not (tmp_path / "HACKED").exists()
+
+
+def test_missing_and_huge_files(tmp_path):
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        read_plan(tmp_path / "none.toml")
+    with pytest.raises(UserError, match="larger than a plan can be"):
+        read_plan(write(tmp_path / "huge.toml", "#" * (1 << 20) + "\n"))
+    (tmp_path / "latin.toml").write_bytes(b"name = '\xff'")
+    with pytest.raises(UserError, match="no text in UTF-8"):
+        read_plan(tmp_path / "latin.toml")
+
+
+def test_own_code_that_the_command_line_names(tmp_path):
+    file = write(tmp_path / "p.toml", 'recipes = ["c51"]\nenvs = ["tests.sweeping.faulty_envs:Countdown"]')
+    plan = read_plan(file, ("tests.sweeping.faulty_envs:Countdown",))
+    assert multiply(plan, tmp_path).runs[0].config.env == "gym/tests.sweeping.faulty_envs:Countdown"
