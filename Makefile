@@ -7,7 +7,7 @@ PEERS := .venv-peers
 PUBLISHED ?= ../shared/data
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-published check format bench bench-peers study-learning study-faults study-minatar clean
+.PHONY: help setup quickstart test test-published check format bench bench-peers study-learning study-faults study-minatar study-sweeps clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -61,8 +61,11 @@ study-faults: $(READY) ## kill, damage and starve runs, measure checkpoints, and
 	$(BIN)/python bench/checkpoint_cost.py --out docs/results/checkpoints.md
 
 study-minatar: $(READY) ## train the field on MinAtar (hours; goes on where it stopped) and write docs/results/minatar.md
-	$(BIN)/c2d sweep minatar --seeds 2 --execute True
+	$(BIN)/c2d sweep minatar --seeds 2
 	$(BIN)/python bench/minatar_study.py runs/minatar --out docs/results/minatar.md
+
+study-sweeps: $(READY) ## measure throughput, Ray's overhead and recovery, and write docs/results/sweeps.md (quiet machine)
+	$(BIN)/python bench/sweeps.py --seconds 30 --repeats 5 --out docs/results/sweeps.md
 
 clean: ## remove the virtual environments and caches (runs/ stays)
 	rm -rf $(VENV) $(PEERS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

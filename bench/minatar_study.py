@@ -1,6 +1,6 @@
 """What the runs of `c2d sweep minatar` say: a table with IQM and bootstrap intervals, and a figure.
 
-c2d sweep minatar --seeds 2 --execute True
+c2d sweep minatar --seeds 2
 python bench/minatar_study.py runs/minatar --out docs/results/minatar.md
 """
 
@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="Markdown file to write; figure and scores go beside it")
     chosen = parser.parse_args()
     if not chosen.runs.is_dir():
-        parser.error(f"{chosen.runs} does not exist: c2d sweep minatar --execute True makes it")
+        parser.error(f"{chosen.runs} does not exist: c2d sweep minatar makes it")
     found = collect(chosen.runs)
     if not found:
         parser.error(f"{chosen.runs} holds no finished run yet")
@@ -127,8 +127,8 @@ def main() -> None:
         "# The field on MinAtar",
         "",
         f"{len(rows)} finished runs of {' or '.join(f'{s:,}' for s in steps)} agent steps; scores are means of the raw "
-        f"training scores of the last {LAST} iterations, one number per seed. Commands: `c2d sweep minatar --execute "
-        f"True`, then `python {' '.join(sys.argv)}`, {time.strftime('%d %B %Y', time.gmtime())}. Settings are those of "
+        f"training scores of the last {LAST} iterations, one number per seed. Commands: `c2d sweep minatar`, "
+        f"then `python {' '.join(sys.argv)}`, {time.strftime('%d %B %Y', time.gmtime())}. Settings are those of "
         "`c2d recipes --env minatar/breakout`, tuned for no row but c2d.",
         "",
         *lines,

@@ -42,7 +42,7 @@ def ablations(recipe_name: str, recipe: Recipe) -> list[Variant]:
         "phi": (recipe.phi.kind != "identity", lambda r: replace(r, phi=parts.PhiSpec("identity"))),
         "embedding": (
             isinstance(recipe.head, parts.Conjugated) and recipe.head.embedding > 0,
-            lambda r: replace(r, head=replace(r.head, embedding=0)),  # type: ignore[call-arg]
+            lambda r: replace(r, head=replace(r.head, embedding=0)),  # type: ignore[call-arg, arg-type]
         ),
     }
     present = {name: change for name, (has, change) in removals.items() if has}

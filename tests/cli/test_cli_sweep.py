@@ -1,0 +1,185 @@
+"""c2d sweep, c2d sweep status, c2d sweep retry and c2d ablate, as far as they need no Ray."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from c2d.agents.trust import TRUSTED
+from c2d.cli.main import main
+from c2d.sweeping.directory import SweepDir
+from c2d.sweeping.plan import multiply
+from c2d.training.lock import locked
+from tests.sweeping.tiny_plans import TINY, straight, tiny_plan
+
+
+def refused(capsys, *words, lines=1):
+    assert main(list(words)) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith("c2d: ") and err.count("\n") == lines and "Traceback" not in out + err
+    return err
+
+
+def shown(capsys, *words):
+    assert main([*words, "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "nothing was run" in out
+    return out
+
+
+def test_dry_run_shows_the_plan_with_time_memory_and_disk(capsys, tmp_path):
+    out = shown(capsys, "sweep", "--recipes", "c2d,c51", "--envs", "minatar/*", "--seeds", "3", "--iterations", "2",
+                "--out", str(tmp_path / "x"))  # fmt: skip
+    assert out.startswith("c2d sweep | plan sweep: 30 runs in ")
+    for line in ("c2d      5 environments  1, 2, 3  20,000", "time    about ", "memory  up to ", "disk    up to "):
+        assert line in out
+    assert "a first comparison (one seed of everything) after" in out
+    assert not (tmp_path / "x").exists()
+
+
+def test_shipped_plans_by_name_and_changed(capsys, tmp_path):
+    out = shown(capsys, "sweep", "minatar", "--seeds", "1", "--recipes", "dqn", "--out", str(tmp_path / "x"))
+    assert "plan minatar: 2 runs" in out and "100,000" in out
+    out = shown(capsys, "ablate", "c51", "--env", "toy/sure", "--seeds", "2", "--steps", "6000")
+    assert "plan ablate-c51: 2 runs in runs/ablate-c51" in out and "10,000" in out
+    out = shown(capsys, "sweep", "paper", "--keep-replay", "False", "--rate", "120", "--budget", "1d")
+    assert "825 runs" in out and "55 environments" in out and "at 120 steps/s for each run, as stated" in out
+    assert "budget  1 d 0 h: by the forecast, not one seed of everything" in out
+
+
+def test_settings_on_the_command_line(capsys):
+    out = shown(capsys, "sweep", "--recipes", "c51", "--envs", "toy/sure", "--seeds", "4,7", "--set",
+                "optim.learning-rate=1e-3,1e-4", "schedule.batch-size=8")  # fmt: skip
+    assert "4 runs" in out and "c51-optim.learning-rate-0.0001" in out and "4, 7" in out
+
+
+def test_plan_file(capsys, tmp_path):
+    (tmp_path / "mine.yaml").write_text("recipes: [c51]\nenvs: [toy/sure]\nseeds: 2\niterations: 1\n")
+    assert "plan mine: 2 runs in runs/mine" in shown(capsys, "sweep", str(tmp_path / "mine.yaml"))
+    (tmp_path / "own.toml").write_text('recipes = ["c51"]\nenvs = ["tests.sweeping.faulty_envs:Countdown"]\n')
+    assert "add --envs tests.sweeping.faulty_envs:Countdown" in refused(capsys, "sweep", str(tmp_path / "own.toml"))
+    words = ["sweep", str(tmp_path / "own.toml"), "--envs", "tests.sweeping.faulty_envs:Countdown"]
+    assert "3 runs" in shown(capsys, *words)
+    (tmp_path / "phi.toml").write_text('recipes = ["c51"]\nenvs = ["toy/sure"]\nsettings = { "phi.kind" = "x:phi" }\n')
+    assert "add --set phi.kind=x:phi" in refused(capsys, "sweep", str(tmp_path / "phi.toml"))
+    TRUSTED.discard("x:phi")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["sweep"], "what is to be run?"),
+        (["sweep", "minature"], "unknown plan \"minature\". Did you mean 'minatar'"),
+        (["sweep", "minatar", "--seeds", "0"], "--seeds is 0"),
+        (["sweep", "minatar", "--seeds", "some"], "--seeds is some"),
+        (["sweep", "minatar", "--threads", "0"], "--threads is 0"),
+        (["sweep", "minatar", "--budget", "soon"], '--budget is "soon"'),
+        (["sweep", "minatar", "--rate", "-1"], "--rate is -1"),
+        (["sweep", "minatar", "--set", "head.atoms"], "accepted: setting=value"),
+        (["sweep", "minatar", "--iterations", "2", "--steps", "5"], "either iterations or steps"),
+        (["sweep", "minatar", "--address", "127.0.0.1:9"], "nothing answers at 127.0.0.1:9"),
+        (["sweep", "minatar", "--env", "minatar/breakout", "--protocol", "dopamine"], 'protocol "dopamine" is for Atari games'),
+        (["sweep", "none.toml"], "plan none.toml cannot be read: No such file"),
+        (["sweep", "status"], "which sweep?"),
+        (["sweep", "status", "/nowhere"], "/nowhere is no sweep"),
+        (["sweep", "retry"], "which sweep?"),
+        (["ablate", "c3d"], "unknown recipe"),
+        (["ablate", "c2d", "--env", "minatar/brekout"], "Did you mean 'breakout'"),
+    ],
+)  # fmt: skip
+def test_mistakes(words, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert message in refused(capsys, *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_mistakes_of_a_plan_at_once(capsys):
+    err = refused(capsys, "sweep", "--recipes", "c3d,c51", "--envs", "minatar/brekout,breakot,toy/sure", lines=4)
+    assert "3 mistakes" in err and "c3d" in err and "brekout" in err and "breakot" in err
+
+
+def test_remote_addresses_are_warned_of(capsys, monkeypatch):
+    monkeypatch.setattr("socket.create_connection", _refuse)
+    assert main(["sweep", "smoke", "--address", "192.0.2.77:6379", "--dry-run"]) == 2
+    out = capsys.readouterr().out
+    assert "warning: anyone who can reach 192.0.2.77:6379 can run code on that cluster" in out
+
+
+def _refuse(*_, **__):
+    raise ConnectionRefusedError(111, "Connection refused")
+
+
+# ------------------------------------------------------------------------------------------------ the directory
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """A sweep of three runs as its files have it: one finished, one failed, one that was at work."""
+    where = tmp_path_factory.mktemp("swept") / "sweep"
+    runs = multiply(tiny_plan(seeds=(1, 2, 3)), where).runs
+    sweep = SweepDir(where)
+    sweep.make()
+    sweep.remember("tiny", runs)
+    straight(runs[0].config, runs[0].config.directory)
+    for run in runs:
+        sweep.tell("planned", run.name)
+        sweep.tell("started", run.name, where="127.0.0.1", attempt=1)
+    sweep.tell("lost", runs[0].name, error="its node died")
+    sweep.tell("started", runs[0].name, where="127.0.0.1", attempt=2)
+    sweep.tell("finished", runs[0].name)
+    sweep.tell("failed", runs[1].name, error="MemoryError")
+    with open(sweep.events, "a") as file:
+        file.write('{"half a line')
+    return where
+
+
+def test_status_while_nobody_is_at_work_and_while_someone_is(swept, capsys):
+    assert main(["sweep", "status", str(swept)]) == 0
+    out = capsys.readouterr().out
+    assert "3 runs: 1 done, 0 running, 0 waiting, 1 stopped, 1 failed; nobody is at work on it" in out
+    assert "MemoryError" in out and f"c2d sweep retry {swept} --failed" in out
+    with locked(SweepDir(swept).lock):
+        main(["sweep", "status", str(swept)])
+    assert "1 running, 0 waiting, 0 stopped, 1 failed; at work: process" in capsys.readouterr().out
+    cells = out.splitlines()[2].split()
+    assert cells[:3] == ["toy-sure-c51-s1", "done", "2/2"] and cells[-1] == "1"  # lost once
+
+
+def test_two_sweeps_on_one_directory(swept, capsys):
+    settings = [f"{name}={value}" for name, value in TINY.items()]
+    words = ["sweep", "--recipes", "c51", "--envs", "toy/sure", "--iterations", "2", "--out", str(swept), "--set"]
+    with locked(SweepDir(swept).lock):
+        assert "is in use by another sweep, process" in refused(capsys, *words, *settings)
+
+
+def test_a_directory_with_other_runs_is_not_touched(swept, capsys):
+    words = ["sweep", "--recipes", "c51", "--envs", "toy/sure", "--out", str(swept), "--set", "head.atoms=7"]
+    before = (swept / "sweep.json").read_bytes()
+    assert "is a run with other settings (head.atoms: " in refused(capsys, *words)
+    assert (swept / "sweep.json").read_bytes() == before
+
+
+def test_retry_lists_what_failed_or_all_that_is_left(swept, capsys):
+    assert "plan retry: 1 runs" in shown(capsys, "sweep", "retry", str(swept), "--failed")
+    assert "plan retry: 3 runs" in shown(capsys, "sweep", "retry", str(swept))
+
+
+def test_damaged_sweep_file(swept, tmp_path, capsys):
+    for text in ("{", "[]", json.dumps({"format": 9, "runs": {}}), json.dumps({"format": 1, "runs": {"a": {}}})):
+        (tmp_path / "sweep.json").write_text(text)
+        assert "sweep.json cannot be read" in refused(capsys, "sweep", "status", str(tmp_path))
+
+
+def test_ray_is_imported_by_one_file_and_only_when_needed():
+    from pathlib import Path
+
+    import c2d
+
+    files = [path for path in Path(c2d.__file__).parent.rglob("*.py") if "import ray" in path.read_text()]
+    assert [path.name for path in files] == ["launch.py"]
+    code = (
+        "import sys; from c2d.cli.main import main; assert main(['sweep', 'smoke', '--dry-run']) == 0; "
+        "assert 'ray' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
