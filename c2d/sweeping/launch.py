@@ -112,10 +112,14 @@ class _Actor(Trainer):
     """A run in a process that Ray starts for it."""
 
     def __init__(self, request: Request) -> None:
-        super().__init__(request, ray.get, own_process=True)
+        super().__init__(request, own_process=True)
 
-    def place(self) -> str:
-        return str(ray.util.get_node_ip_address())
+    def place(self) -> tuple[str, bool]:
+        """Where it is, and whether the sweep's directory can be seen from there."""
+        return str(ray.util.get_node_ip_address()), self.shared
+
+    def start(self, files: list[tuple[str, Any]]) -> None:
+        self.begin(files, ray.get)
 
 
 # --------------------------------------------------------------------------------------------------------- the sweep
@@ -182,7 +186,7 @@ class Launcher:
             need = self.needs[entry.run.name]
             actor = (
                 ray.remote(_Actor)
-                .options(num_cpus=self.terms.threads, num_gpus=self.terms.gpus, memory=need.memory, max_concurrency=2)
+                .options(num_cpus=self.terms.threads, num_gpus=self.terms.gpus, memory=need.memory, max_concurrency=3)
                 .remote(self._request(entry))
             )
             active = _Active(entry, actor, Inbox(entry.run.config.directory))
@@ -190,9 +194,6 @@ class Launcher:
 
     def _request(self, entry: Entry) -> Request:
         path = entry.run.config.directory.absolute()
-        files: list[tuple[str, Any]] = []
-        if self.terms.address is not None or self.terms.ship:
-            files = [(name, ray.put((path / name).read_bytes())) for name in (listing(path) if path.is_dir() else [])]
         return Request(
             config=to_json(replace(entry.run.config, run_dir=str(path))),
             mark=str(self.sweep.mark.absolute()),
@@ -200,8 +201,15 @@ class Launcher:
             ship=self.terms.ship,
             trusted=tuple(TRUSTED),
             keep_replay=self.terms.keep_replay,
-            files=tuple(files),
         )
+
+    def _start(self, active: _Active, where: str, shared: bool) -> None:
+        """A worker has its place; one without our disk gets what the run has so far."""
+        entry, path = active.entry, active.entry.run.config.directory
+        names = [] if shared or not path.is_dir() else listing(path)
+        active.actor.start.remote([(name, ray.put((path / name).read_bytes())) for name in names])
+        entry.state, entry.where, entry.error = "running", where, None
+        self.sweep.tell("started", entry.run.name, where=where, attempt=entry.lost + 1)
 
     def _hear(self) -> None:
         """Whatever news there are."""
@@ -219,17 +227,15 @@ class Launcher:
             else:
                 self._take(active, news)
 
-    def _take(self, active: _Active, news: News | str) -> None:
-        entry = active.entry
-        if isinstance(news, str):
-            entry.state, entry.where, entry.error = "running", news, None
-            self.sweep.tell("started", entry.run.name, where=news, attempt=entry.lost + 1)
-        else:
+    def _take(self, active: _Active, news: News | tuple[str, bool]) -> None:
+        if isinstance(news, News):
             active.inbox.put(news.items)
-            entry.at(news.steps, news.score)
+            active.entry.at(news.steps, news.score)
             if news.state is not None:
                 self._ended(active, news)
                 return
+        else:
+            self._start(active, *news)
         self._active[active.actor.news.remote(_NEWS)] = active
 
     def _ended(self, active: _Active, news: News) -> None:

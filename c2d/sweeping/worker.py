@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +38,6 @@ class Request(NamedTuple):
     ship: bool  # copy results through Ray even if the disk is the same
     trusted: tuple[str, ...] = ()  # code that the user named on the command line
     keep_replay: bool = True
-    files: tuple[tuple[str, Any], ...] = ()  # what the run has so far: (name, what `fetch` makes bytes of)
 
 
 class News(NamedTuple):
@@ -55,25 +54,31 @@ class News(NamedTuple):
 class Trainer:
     """A run in a thread, so that its owner can be answered meanwhile."""
 
-    def __init__(self, request: Request, fetch: Callable[[Any], bytes], own_process: bool = False) -> None:
+    def __init__(self, request: Request, own_process: bool = False) -> None:
         TRUSTED.update(request.trusted)
         config: Config = from_json(request.config)
-        self._request, self._shared = request, not request.ship and _same_disk(request)
-        self._path = config.directory if self._shared else _scratch(request, config.directory.name)
+        self.shared = not request.ship and _same_disk(request)  # whether it works in the sweep's own directory
+        self._path = config.directory if self.shared else _scratch(request, config.directory.name)
+        self._config = replace(config, run_dir=str(self._path))
+        self._keep_replay, self._own_process = request.keep_replay, own_process
         self._outbox: Outbox | None = None
-        if not self._shared:
-            inbox = Inbox(self._path)
-            for name, handle in request.files:
-                data = fetch(handle)
-                inbox.put([Piece(name, 0, len(data), data)])
-            self._path.mkdir(parents=True, exist_ok=True)
-            self._outbox = Outbox(self._path)
-        self._watch = _Watch()
-        self._stop, self._own_process = threading.Event(), own_process
+        self._watch, self._stop = _Watch(), threading.Event()
         self._ended: queue.SimpleQueue[tuple[str, str | None]] = queue.SimpleQueue()
         self._end: tuple[str, str | None] | None = None
-        self._thread = threading.Thread(target=self._work, args=(replace(config, run_dir=str(self._path)),))
-        self._thread.start()
+
+    def begin(self, files: Sequence[tuple[str, Any]] = (), fetch: Callable[[Any], bytes] = bytes) -> None:
+        """Start. `files`: what the run has so far, if the disk is another: names, and what `fetch` makes bytes of."""
+        try:
+            if not self.shared:
+                inbox = Inbox(self._path)
+                for name, handle in files:
+                    data = fetch(handle)
+                    inbox.put([Piece(name, 0, len(data), data)])
+                self._path.mkdir(parents=True, exist_ok=True)
+                self._outbox = Outbox(self._path)
+            threading.Thread(target=self._work).start()
+        except Exception as failure:
+            self._ended.put(("failed", _words(failure)))
 
     def stop(self) -> None:
         """Save everything and end."""
@@ -89,7 +94,7 @@ class Trainer:
                 return self._news(None, None)
         if self._outbox is not None and (items := self._outbox.take()):
             return self._news(None, None, items)
-        if not self._shared:
+        if not self.shared:
             shutil.rmtree(self._path, ignore_errors=True)
         return self._news(*self._end)
 
@@ -98,13 +103,13 @@ class Trainer:
             items = self._outbox.take() if self._outbox is not None and state is None else []
         return News(os.getpid(), self._watch.steps, self._watch.score, items, state, error)
 
-    def _work(self, config: Config) -> None:
+    def _work(self) -> None:
         state, error = "failed", None
         with _log(self._path, self._own_process) as say:
             self._watch.say = say
             try:
                 say(f"process {os.getpid()} begins")
-                state = self._train(config)
+                state = self._train(self._config)
                 say(state)
             except BaseException as failure:
                 error = _words(failure)
@@ -121,7 +126,7 @@ class Trainer:
                 if time.monotonic() > deadline or self._stop.is_set():
                     raise
                 time.sleep(0.2)
-        if result.state == "finished" and not self._request.keep_replay:
+        if result.state == "finished" and not self._keep_replay:
             for part in ("checkpoints", "replay"):
                 shutil.rmtree(config.directory / part, ignore_errors=True)
         return result.state

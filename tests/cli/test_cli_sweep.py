@@ -79,7 +79,7 @@ def test_plan_file(capsys, tmp_path):
         (["sweep", "minatar", "--set", "head.atoms"], "accepted: setting=value"),
         (["sweep", "minatar", "--iterations", "2", "--steps", "5"], "either iterations or steps"),
         (["sweep", "minatar", "--address", "127.0.0.1:9"], "nothing answers at 127.0.0.1:9"),
-        (["sweep", "minatar", "--env", "minatar/breakout", "--protocol", "dopamine"], 'protocol "dopamine" is for Atari games'),
+        (["sweep", "smoke", "--env", "toy/sure", "--protocol", "dopamine"], "is for Atari games"),
         (["sweep", "none.toml"], "plan none.toml cannot be read: No such file"),
         (["sweep", "status"], "which sweep?"),
         (["sweep", "status", "/nowhere"], "/nowhere is no sweep"),

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import gymnasium
@@ -33,6 +34,15 @@ class Countdown(gymnasium.Env):
 
     def _see(self):
         return np.array([self._steps / 10, 1.0], dtype=np.float32)
+
+
+class Slow(Countdown):
+    """Takes its time without taking the processor's, so that there is a middle of a run to strike at."""
+
+    pause = 0.004  # seconds
+
+    def trouble(self):
+        time.sleep(self.pause)
 
 
 class Raises(Countdown):

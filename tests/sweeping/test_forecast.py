@@ -135,3 +135,16 @@ def test_addresses():
 def test_terms_out_of_range(terms):
     with pytest.raises(UserError, match="accepted:"):
         Terms(**terms).check()
+
+
+def test_room_on_nodes(monkeypatch):
+    from c2d.sweeping import launch
+
+    nodes = [{"CPU": 8.0, "GPU": 2.0, "memory": 64e9}, {"CPU": 4.0, "memory": 6e9}]
+    monkeypatch.setattr(launch, "_nodes", lambda: nodes)
+    assert launch.room(Terms(), int(2e9)) == 8 + 3  # the second node's memory holds three
+    assert launch.room(Terms(threads=3), int(2e9)) == 2 + 1
+    assert launch.room(Terms(gpus=0.25), int(2e9)) == 8 and launch.room(Terms(gpus=1.0), int(2e9)) == 2
+    assert launch.room(Terms(gpus=0.1), int(2e9)) == 8  # cores are the narrower
+    assert launch.room(Terms(workers=5), int(2e9)) == 5 and launch.room(Terms(), int(1e12)) == 0
+    assert launch.memory_of_largest_node() == 64e9

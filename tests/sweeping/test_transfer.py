@@ -125,10 +125,13 @@ def test_copies_of_a_run_at_work_can_be_resumed_at_any_moment(tmp_path):
 # ---------------------------------------------------------------------------------------------------------- worker
 
 
-def request_for(config, where, ship, files=(), **more):
+def begin(config, where, ship, files=(), **more):
     where.mkdir(parents=True, exist_ok=True)
     (where / "mark").write_text("token")
-    return Request(to_json(config), str(where / "mark"), "token", ship, files=tuple(files), **more)
+    trainer = Trainer(Request(to_json(config), str(where / "mark"), "token", ship, **more))
+    assert trainer.shared != ship
+    trainer.begin(files)
+    return trainer
 
 
 def finish(trainer, inbox):
@@ -142,12 +145,12 @@ def test_worker_without_the_disk_sends_everything_and_goes_on_from_what_it_gets(
     config = multiply(tiny_plan(seeds=(1,), iterations=3), where).runs[0].config
     wanted = straight(config, tmp_path / "straight")
     half = replace(config, iterations=1)
-    first = Trainer(request_for(half, where, ship=True), fetch=bytes)
+    first = begin(half, where, ship=True)
     news = finish(first, Inbox(config.directory))
     assert news.state == "finished" and news.pid == os.getpid() and news.steps == 240
     assert not first._path.exists()  # nothing is left where it ran
     files = [(name, (config.directory / name).read_bytes()) for name in listing(config.directory)]
-    second = Trainer(request_for(config, where, True, files, keep_replay=False), fetch=bytes)
+    second = begin(config, where, True, files, keep_replay=False)
     assert finish(second, Inbox(config.directory)).state == "finished"
     assert left_by(config.directory) == wanted
     assert "resumed from the checkpoint at step 200: exact" in (config.directory / "log.txt").read_text()
@@ -157,7 +160,7 @@ def test_worker_without_the_disk_sends_everything_and_goes_on_from_what_it_gets(
 def test_worker_on_the_same_disk_works_in_place_and_stops_when_told(tmp_path):
     where = tmp_path / "sweep"
     config = multiply(tiny_plan(seeds=(1,), iterations=400), where).runs[0].config
-    trainer = Trainer(request_for(config, where, ship=False), fetch=bytes)
+    trainer = begin(config, where, ship=False)
     while not config.directory.joinpath("weights.safetensors").is_file():
         assert trainer.news(0.05).items == []
     trainer.stop()
@@ -168,10 +171,10 @@ def test_worker_on_the_same_disk_works_in_place_and_stops_when_told(tmp_path):
 
 def test_worker_tells_errors_in_one_line_and_logs_the_rest(tmp_path):
     config = multiply(tiny_plan(("tests.sweeping.faulty_envs:Raises",), seeds=(1,)), tmp_path).runs[0].config
-    news = finish(Trainer(request_for(config, tmp_path, ship=False), fetch=bytes), Inbox(tmp_path))
+    news = finish(begin(config, tmp_path, ship=False), Inbox(tmp_path))
     assert (news.state, news.error) == ("failed", "RuntimeError: the emulator lost its mind")
     assert "Traceback" in (config.directory / "log.txt").read_text()
     broken = replace(config, run_dir=str(tmp_path / "file" / "run"))
     (tmp_path / "file").write_text("a file")
-    news = finish(Trainer(request_for(broken, tmp_path, ship=False), fetch=bytes), Inbox(tmp_path))
+    news = finish(begin(broken, tmp_path, ship=False), Inbox(tmp_path))
     assert news.state == "failed" and "\n" not in news.error
