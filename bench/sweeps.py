@@ -234,9 +234,10 @@ def paper_costs() -> list[str]:
         f"{len(runs)} runs, {steps:,} agent steps. A run takes up to {size(memory)} of memory; a finished one "
         f"{size(max(n.disk for n in needs))} on disk with its replay, {size(needs[0].disk_without_replay)} without.",
         "",
-        "Rates are stated, not measured, since there is no GPU here. 120 steps/s is what one agent of Dopamine makes on a "
-        "cloud GPU (30 to 40 minutes for 1M frames of 4 to a step: google/dopamine#179); 500 steps/s is a guess at a faster "
-        "program. Runs that share a GPU are assumed to keep their rate. Your own: `c2d sweep paper --dry-run --rate N`.",
+        "Rates are stated, not measured, since there is no GPU here. 120 steps/s is what one agent of "
+        "Dopamine makes on a cloud GPU (30 to 40 minutes for 1M frames of 4 to a step: google/dopamine#179); "
+        "500 steps/s is a guess at a faster program. Runs that share a GPU are assumed to keep their rate. "
+        "Your own: `c2d sweep paper --dry-run --rate N`.",
         "",
         "| rate of one run | runs on a GPU | 1 GPU | 8 GPUs | 64 GPUs |",
         "|---|---|---|---|---|",
