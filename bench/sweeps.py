@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -172,29 +172,27 @@ def first_steps(repeats: int) -> dict[str, list[float]]:
 
 
 @contextmanager
-def cluster() -> Iterator[Callable[[str], int]]:
-    """A head without room; the function adds a node with one place, and returns the process id of its raylet."""
+def cluster() -> Iterator[dict[str, int]]:
+    """A head without room and two nodes with one place each: their addresses, and the process ids of their raylets."""
     import ray
     from ray.cluster_utils import Cluster
 
     room = {"object_store_memory": 80 << 20, "include_dashboard": False}
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "node_ip_address": "127.0.0.1", **room})
-
-    def add(address: str) -> int:
-        node = nodes.add_node(num_cpus=1, memory=4 << 30, node_ip_address=address, **room)
-        return int(node.all_processes["raylet"][0].process.pid)
-
+    raylets = {}
     try:
+        for address in ("127.0.0.2", "127.0.0.3"):
+            node = nodes.add_node(num_cpus=1, memory=4 << 30, node_ip_address=address, **room)
+            raylets[address] = int(node.all_processes["raylet"][0].process.pid)
         ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
-        yield add
+        yield raylets
     finally:
         ray.shutdown()
         nodes.shutdown()
 
 
-def recovery(add: Callable[[str], int], victim: str, address: str, spare: str) -> dict[str, float]:
-    """Seconds from the death of a node, or of a process, until it is known and until the run goes on."""
-    raylet = add(address)
+def recovery(raylets: dict[str, int], victim: str) -> dict[str, float]:
+    """Seconds from the death of a run's node, or of its process, until that is known and until the run goes on."""
     with tempfile.TemporaryDirectory() as place:
         sweep = SweepDir(Path(place) / "sweep")
         sweep.make()
@@ -204,13 +202,9 @@ def recovery(add: Callable[[str], int], victim: str, address: str, spare: str) -
 
         def show(_: Board) -> None:
             if not struck[0] and list(run.config.directory.glob("checkpoints/*")):
-                pid = raylet
-                if victim == "process":
-                    pid = int((run.config.directory / "lock").read_text().split()[1])
-                else:
-                    add(spare)
+                process = int((run.config.directory / "lock").read_text().split()[1])
                 struck[0] = time.time()
-                os.kill(pid, signal.SIGKILL)
+                os.kill(process if victim == "process" else raylets[board.entries[0].where], signal.SIGKILL)
             if struck[0] and events.is_file():
                 stop.set()
 
@@ -338,9 +332,9 @@ def _latency(repeats: int) -> list[str]:
         "",
     ]
     lines += ["| what died | noticed | the run goes on from its checkpoint |", "|---|---|---|"]
-    with cluster() as add:
-        for number, victim in enumerate(["process", "node"]):
-            took = recovery(add, victim, f"127.0.0.{2 + 2 * number}", f"127.0.0.{3 + 2 * number}")
+    with cluster() as raylets:
+        for victim in ("process", "node"):
+            took = recovery(raylets, victim)
             lines.append(f"| its {victim} | {took['noticed']:.1f} | {took['goes on']:.1f} |")
     return lines
 

@@ -76,7 +76,8 @@ class Trainer:
                     inbox.put([Piece(name, 0, len(data), data)])
                 self._path.mkdir(parents=True, exist_ok=True)
                 self._outbox = Outbox(self._path)
-            threading.Thread(target=self._work).start()
+            # a daemon: when Ray ends the process of a dead node, nothing may keep it (and the run's lock) alive
+            threading.Thread(target=self._work, daemon=True).start()
         except Exception as failure:
             self._ended.put(("failed", _words(failure)))
 

@@ -36,19 +36,23 @@ def when(condition, act, patience=90.0):
     return lambda: (thread.join(), bool(done))[1]
 
 
-def test_node_killed_in_mid_run_changes_no_result(cluster, tmp_path, monkeypatch):
-    """Nothing is shared: files come back through Ray, and the run goes on elsewhere from what came back."""
-    node = cluster.add(1, "127.0.0.3")
+@pytest.mark.parametrize(("ship", "address"), [(True, "127.0.0.3"), (False, "127.0.0.4")])
+def test_node_killed_in_mid_run_changes_no_result(cluster, tmp_path, monkeypatch, ship, address):
+    """With nothing shared, files come back through Ray, and the run goes on elsewhere from what came back.
+
+    On a shared disk it goes on in the same directory, as soon as the process on the dead node has let go of it.
+    """
+    node = cluster.add(1, address)
     where = tmp_path / "sweep"
     sweep = SweepDir(where)
 
     def half_way():
-        there = [name for name, past in sweep.past().items() if past.where == "127.0.0.3"]
+        there = [name for name, past in sweep.past().items() if past.where == address]
         return there and list((where / there[0] / "checkpoints").glob("*/manifest.json"))
 
     struck = when(half_way, lambda: os.kill(node.all_processes["raylet"][0].process.pid, signal.SIGKILL))
     plan = tiny_plan((FAULTY + "Slow",), iterations=5)
-    board, told = carry_out(plan, where, Terms(address=cluster.address, ship=True))
+    board, told = carry_out(plan, where, Terms(address=cluster.address, ship=ship))
     assert struck()
     assert [entry.state for entry in board.entries] == ["done", "done"]
     lost = [entry for entry in board.entries if entry.lost]
