@@ -201,7 +201,7 @@ def recovery(raylets: dict[str, int], victim: str) -> dict[str, float]:
         events = run.config.directory / "events.jsonl"
 
         def show(_: Board) -> None:
-            if not struck[0] and list(run.config.directory.glob("checkpoints/*")):
+            if not struck[0] and list(run.config.directory.glob("checkpoints/[0-9]*/manifest.json")):
                 process = int((run.config.directory / "lock").read_text().split()[1])
                 struck[0] = time.time()
                 os.kill(process if victim == "process" else raylets[board.entries[0].where], signal.SIGKILL)
