@@ -9,8 +9,6 @@ import pytest
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory):
     """A head without room and a node with room for one run; `add` starts another node."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # lets Ray take 127.0.0.1 for what it is
     os.environ["C2D_TEST_FLAG"] = str(tmp_path_factory.mktemp("flag") / "killed")
     import ray
     from ray.cluster_utils import Cluster
