@@ -65,6 +65,8 @@ class Trainer:
         self._watch, self._stop = _Watch(), threading.Event()
         self._ended: queue.SimpleQueue[tuple[str, str | None]] = queue.SimpleQueue()
         self._end: tuple[str, str | None] | None = None
+        if own_process:
+            threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
 
     def begin(self, files: Sequence[tuple[str, Any]] = (), fetch: Callable[[Any], bytes] = bytes) -> None:
         """Start. `files`: what the run has so far, if the disk is another: names, and what `fetch` makes bytes of."""
@@ -76,7 +78,6 @@ class Trainer:
                     inbox.put([Piece(name, 0, len(data), data)])
                 self._path.mkdir(parents=True, exist_ok=True)
                 self._outbox = Outbox(self._path)
-            # a daemon: when Ray ends the process of a dead node, nothing may keep it (and the run's lock) alive
             threading.Thread(target=self._work, daemon=True).start()
         except Exception as failure:
             self._ended.put(("failed", _words(failure)))
@@ -131,6 +132,13 @@ class Trainer:
             for part in ("checkpoints", "replay"):
                 shutil.rmtree(config.directory / part, ignore_errors=True)
         return result.state
+
+
+def _follow(parent: int) -> None:
+    """End with the process that started this one: a run on a dead node must not go on, nor keep its directory."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
 
 
 class _Watch(Observer):
