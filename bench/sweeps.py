@@ -318,7 +318,7 @@ def _overhead(seconds: float, repeats: int) -> list[str]:
         f"| on Ray | {', '.join(f'{rate:.0f}' for rate in rates[1])} |",
         "",
         f"By the medians Ray costs {100 * loss:.1f} %. Ray's own processes and the command took {100 * share:.2f} % of "
-        "the machine's CPU time during its windows; this figure does not suffer from what else runs.",
+        "the machine's CPU time during its windows; this figure suffers less from what else runs.",
     ]
 
 
