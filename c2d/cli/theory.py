@@ -200,9 +200,7 @@ def _rows(title: str, cells: Any) -> list[Any]:
 
 def _phi(words: list[str]) -> None:
     if not words:
-        raise UserError(
-            'c2d theory phi needs a function: a formula such as "x / sqrt(1 + x*x)", a name, or module:phi'
-        )
+        raise UserError('c2d theory phi needs a function: a formula such as "x / sqrt(1 + x*x)", a name, or module:phi')
     chosen = options(PhiOptions, words, "c2d theory phi", "Examine a homeomorphism φ of the real line.")
     from c2d.theory.expression import parse
     from c2d.theory.figures import check_path, phi_figure

@@ -68,7 +68,10 @@ def _draw_mdp(axis: Any, example: Counterexample) -> None:
     axis.text(*nodes["s"], "s", ha="center", va="center", fontsize=12, bbox={"boxstyle": "circle", "fc": "white"})
     for name, (place, colour) in forks.items():
         axis.annotate(
-            "", place, (1.9, 5 + 0.5 * np.sign(place[1] - 5)), arrowprops={"arrowstyle": "-", "color": colour, "lw": 2}
+            "",
+            place,
+            (1.65, 5 + 0.35 * np.sign(place[1] - 5)),
+            arrowprops={"arrowstyle": "-", "color": colour, "lw": 2},
         )
         axis.plot(*place, "o", color=colour, ms=7)
         axis.text(place[0] - 1.3, place[1] + (0.35 if place[1] > 5 else -0.9), name, color=colour, fontsize=12)
@@ -112,8 +115,15 @@ def search_figure(by_stochasticity: Sequence[Cell], by_eps: Sequence[Cell], by_s
     """Four panels: share of wrong policies by stochasticity, by ε, by spread; the largest loss by ε."""
     plt = _pyplot()
     picture, axes = plt.subplots(2, 2, figsize=(10, 7.2))
-    _lines(axes[0, 0], by_stochasticity, "stochasticity", "stochasticity of the transitions", log=False)
-    _lines(axes[0, 1], by_eps, "eps", "ε of h", log=True)
+    _lines(
+        axes[0, 0],
+        by_stochasticity,
+        "stochasticity",
+        "weight of chance in the transitions",
+        "by stochasticity, ε = 0.001",
+    )
+    _lines(axes[0, 1], by_eps, "eps", "ε of h", "by ε, stochasticity 0.5")
+    axes[0, 1].set_xscale("symlog", linthresh=1e-4)
     _losses(axes[1, 0], by_spread)
     axes[1, 1].plot([w.eps for w in worst], [100 * w.loss for w in worst], "o-", color=VERMILION)
     axes[1, 1].set_xscale("symlog", linthresh=1e-4)
@@ -122,7 +132,7 @@ def search_figure(by_stochasticity: Sequence[Cell], by_eps: Sequence[Cell], by_s
     _save(picture, path)
 
 
-def _lines(axis: Any, cells: Sequence[Cell], key: str, label: str, log: bool) -> None:
+def _lines(axis: Any, cells: Sequence[Cell], key: str, label: str, title: str) -> None:
     for number, scale in enumerate(sorted({cell.reward_scale for cell in cells})):
         row = [cell for cell in cells if cell.reward_scale == scale]
         x = [getattr(cell, key) for cell in row]
@@ -130,12 +140,10 @@ def _lines(axis: Any, cells: Sequence[Cell], key: str, label: str, log: bool) ->
         axis.fill_between(
             x, [100 * c.low for c in row], [100 * c.high for c in row], color=COLOURS[number % 6], alpha=0.15, lw=0
         )
-    if log:
-        axis.set_xscale("symlog", linthresh=1e-4)
     axis.set(xlabel=label, ylabel="MDPs with a wrong policy, %")
     axis.set_ylim(bottom=0)
     axis.legend(title="reward scale", fontsize=8, title_fontsize=8, frameon=False)
-    axis.set_title("bands: 95 % intervals", fontsize=10)
+    axis.set_title(f"{title} (bands: 95 % intervals)", fontsize=10)
 
 
 def _losses(axis: Any, cells: Sequence[Cell]) -> None:
@@ -146,7 +154,7 @@ def _losses(axis: Any, cells: Sequence[Cell]) -> None:
     axis.set(xlabel="spread of the rewards (σ of their logarithm)", ylabel="%")
     axis.set_ylim(bottom=0)
     axis.legend(fontsize=8, frameon=False)
-    axis.set_title("rare large prizes", fontsize=10)
+    axis.set_title("rare large prizes: stochasticity 0.5, ε = 0.001, scale 1", fontsize=10)
 
 
 def _pyplot() -> Any:
