@@ -48,10 +48,13 @@ class Check:
     mdps: int = 1000
     """Random MDPs, each with every φ."""
     states: int = 10
+    """States of each MDP."""
     actions: int = 4
+    """Actions in each state; an action has three outcomes."""
     steps: int = 3
     """Iterations of each operator. Supports grow threefold with each."""
     seed: int = 0
+    """The same seed gives the same cases."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +64,13 @@ class Search:
     mdps: int = 500
     """Random MDPs for each point of the figure."""
     states: int = 10
+    """States of each MDP."""
     actions: int = 4
+    """Actions in each state; an action has three outcomes."""
     gamma: float = 0.9
+    """Discount."""
     seed: int = 0
+    """The same seed gives the same MDPs."""
     stochasticity: tuple[float, ...] = (0.0, 0.05, 0.1, 0.25, 0.5, 1.0)
     """Weight of chance in the transitions: 0 is deterministic."""
     reward_scale: tuple[float, ...] = (0.1, 1.0, 100.0, 10_000.0)
@@ -241,6 +248,7 @@ def _homeomorphism(text: str, eps: float, beta: float) -> tuple[Any, Any, Any, t
     from c2d.returns.phi import KINDS
     from c2d.theory.expression import parse
     from c2d.theory.homeomorphism import from_callables, from_phi, named, on_arrays
+    from c2d.theory.inspection import image
     from c2d.types import Phi
 
     if text in KINDS:
@@ -259,7 +267,7 @@ def _homeomorphism(text: str, eps: float, beta: float) -> tuple[Any, Any, Any, t
         if near:
             raise UserError(f'unknown φ "{text}".{near} Accepted: {", ".join(KINDS)}, a formula in x, my_module:my_phi')
         to = parse(text)
-    return from_callables(on_arrays(to), None, text), to, None, None
+    return from_callables(on_arrays(to), None, text, *image(to)), to, None, None
 
 
 def _number(value: float) -> str:

@@ -40,6 +40,7 @@ def counterexample(
     """The MDP of the proof (Eq. 9 there), with r in the middle of the interval in which T_h errs unless given."""
     if not (np.isfinite(prize) and prize > 0):
         raise UserError(f"R is {prize}; accepted: a finite number above 0")
+    h.check_inside(h.to(np.array([prize])), f"{h.name} of R = {prize:g}: value")
     _check_odd_and_concave(h, prize)
     low, high = float(h.back(h.to(np.array([prize])) / 2)[0]), prize / 2
     sure = (low + high) / 2 if sure is None else float(sure)

@@ -58,7 +58,7 @@ def study(
     x, values, slopes = _finite_part(name, x, values, slopes)
     saturates = check_increasing(name, x, values)
     slopes = _trustworthy(x, values, slopes)
-    low, high = (_limit(to, -1.0), _limit(to, 1.0)) if interval is None else interval
+    low, high = image(to) if interval is None else interval
     inverse = back if back is not None else _by_bisection(to)
     steps = {reward: _steepest_step(to, x, slopes, reward, gamma) for reward in rewards}
     return Study(
@@ -108,6 +108,11 @@ def _finite_part(name: str, x: np.ndarray, values: np.ndarray, slopes: np.ndarra
         worst = x[center] if bad[center] else (x[start - 1] if -x[start] < 600 else x[stop])
         raise UserError(f"{name} is no homeomorphism of the real line: it gives no finite number at x = {worst:.6g}")
     return x[start:stop], values[start:stop], slopes[start:stop]
+
+
+def image(to: Map) -> tuple[float, float]:
+    """J = φ(R)."""
+    return _limit(to, -1.0), _limit(to, 1.0)
 
 
 def _limit(to: Map, side: float) -> float:

@@ -123,6 +123,7 @@ def test_command(capsys, tmp_path):
         (["--h", "identity"], "not strictly concave"),
         (["--h", "x**3"], "not strictly concave"),
         (["--h", "exp(x)"], "not odd"),
+        (["--h", "tanh(x)"], "is 1.0, outside J = (-1, 1)"),
         (["--h", "asih"], "Did you mean 'asinh'"),
         (["--save", "a.jpg"], "must end in one of .svg, .png, .pdf"),
         (["--save", "/no/where/a.svg"], "is no directory"),
