@@ -103,7 +103,7 @@ def phi_figure(study: Study, to: Function, back: Function, path: Path) -> None:
         for end in (study.low, study.high):
             if np.isfinite(end):
                 axis.axhline(end, color=BLUE, lw=0.8, ls=":")
-        reach = min(size, max(3 * top, 0.1 * size)) if size > 10 else size
+        reach = min(size, 3 * top) if size > 10 else size
         axis.set(xlabel="x", xlim=(-size, size), ylim=(-reach, reach))
         axis.legend(fontsize=9, frameon=False, loc="upper left")
     picture.suptitle(f"φ(x) = {study.name}", fontsize=11)
