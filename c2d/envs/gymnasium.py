@@ -119,6 +119,12 @@ class GymnasiumGame:
             "score": "raw, whole episodes",
         }
 
+    @property
+    def pictures_per_second(self) -> float | None:
+        """How fast the environment wants to be shown, if it says."""
+        rate = (getattr(self._env, "metadata", None) or {}).get("render_fps")
+        return float(rate) if isinstance(rate, int | float) and rate > 0 else None
+
     def render(self) -> np.ndarray:
         """The environment's own picture. [H, W, 3] u8"""
         if getattr(self._env, "render_mode", None) != "rgb_array":

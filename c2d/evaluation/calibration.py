@@ -1,0 +1,175 @@
+"""Are the predicted laws right? Predictions at visited states against the returns that came.
+
+PIT: F(y), uniform on [0, 1] if y follows the predicted law. Coverage: how often y lies in central intervals. CRPS:
+∫ (F(w) − 1{w ≥ y})² dw, the squared Cramér distance to what came, smaller is better; beside it that of the
+climatology, one law for all states made of all realized returns. Steps of a game depend on each other, so intervals
+come from drawing whole games anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from c2d.evaluation.visits import Sample
+from c2d.returns.cramer import cramer
+from c2d.types import ReturnDist
+
+BINS = 10
+LEVELS = (0.5, 0.8, 0.95)
+CURVE = tuple(round(0.05 * k, 2) for k in range(1, 20))
+EQUAL = 0.01  # returns nearer than this share of the standard deviation of realized returns count as equal
+SPREAD = 0.02  # a PIT between atoms is spread by half the mass beside it, at most this
+
+
+class Estimate(NamedTuple):
+    """A number and its 95 % bootstrap interval over games; none from one game."""
+
+    value: float
+    interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Calibration:
+    games: int
+    steps: int  # that count, after thinning
+    stride: int
+    dropped: int  # too near to the earliest cut, before thinning
+    cut_after: int | None
+    horizon: int
+    equal: float  # returns nearer than this count as equal
+    predicted: Estimate  # mean of the laws' means
+    realized: Estimate
+    bias: Estimate  # predicted less realized
+    crps: Estimate
+    climatology: Estimate  # its CRPS
+    skill: Estimate | None  # 1 − CRPS / CRPS of climatology; None if all returns are equal
+    coverage: dict[str, Estimate]  # by level, of LEVELS
+    curve: dict[str, Estimate]  # the same at the levels of CURVE
+    histogram: list[Estimate]  # share of PIT values in each of BINS equal bins
+    groups: list[tuple[float, float, float, float]]  # mean prediction, then realized: mean, 10 % and 90 % quantile
+
+
+def pit(
+    returns: np.ndarray, probs: np.ndarray, realized: np.ndarray, rng: np.random.Generator, equal: float = 0.0
+) -> np.ndarray:
+    """Randomized probability integral transform. [n, N], [n, N], [n] -> [n] in [0, 1]
+
+    If atoms lie within `equal` of y, the value is drawn from the mass they cover (Czado et al. 2009), so that a
+    law with its atoms in the right places is uniform. Otherwise y is between atoms, which stand for the returns
+    around them: F(y) is spread over half of the mass on either side, but by no more than SPREAD, so that laws of
+    many small atoms leave no stripes and a point is not taken for a wide law.
+    """
+    order = returns.argsort(-1, kind="stable")
+    z, p = np.take_along_axis(returns, order, -1), np.take_along_axis(probs, order, -1)
+    p = p / p.sum(-1, keepdims=True)
+    y = realized[:, None]
+    first, last = (z < y - equal).sum(-1), (z <= y + equal).sum(-1)  # atoms below, and not above
+    masses = np.concatenate((np.zeros((len(z), 1)), p.cumsum(-1)), -1)  # [n, N + 1]
+    low, high = (np.take_along_axis(masses, count[:, None], -1)[:, 0] for count in (first, last))
+    padded = np.pad(p, ((0, 0), (1, 1)))  # [n, N + 2]
+    beside = [np.take_along_axis(padded, at[:, None], -1)[:, 0] for at in (first, first + 1)]
+    between = first == last
+    low = low - np.where(between, np.minimum(beside[0] / 2, SPREAD), 0.0)
+    high = high + np.where(between, np.minimum(beside[1] / 2, SPREAD), 0.0)
+    return np.clip(low + (high - low) * rng.random(len(z)), 0.0, 1.0)
+
+
+def crps(returns: np.ndarray, probs: np.ndarray, realized: np.ndarray) -> np.ndarray:
+    """[n, N], [n, N], [n] -> [n]"""
+    p = torch.from_numpy(probs / probs.sum(-1, keepdims=True))
+    point = torch.from_numpy(realized)[:, None]
+    law, came = ReturnDist(torch.from_numpy(returns), p.log()), ReturnDist(point, torch.zeros_like(point))
+    return cramer(law, came).numpy()
+
+
+def covered(values: np.ndarray, level: float) -> np.ndarray:
+    """Whether each PIT lies in the central interval of this probability. [n] -> [n] bool"""
+    return np.asarray(np.abs(values - 0.5) <= level / 2)
+
+
+def distances(realized: np.ndarray, game: np.ndarray, games: np.ndarray) -> np.ndarray:
+    """Sums of |y − y′| over pairs from two games: half their mean is the CRPS of climatology. [G, G]"""
+    out = np.empty((len(games), len(games)))
+    ordered = [np.sort(realized[game == number]) for number in games]
+    sums = [np.concatenate(([0.0], values.cumsum())) for values in ordered]
+    for i, ys in enumerate(ordered):
+        for j, (others, below) in enumerate(zip(ordered, sums, strict=True)):
+            count = np.searchsorted(others, ys)
+            out[i, j] = (2 * (count * ys - below[count]) - len(others) * ys + below[-1]).sum()
+    return out
+
+
+def calibrate(sample: Sample, seed: int = 0, resamples: int = 2_000) -> Calibration:
+    """All of it. Needs at least one step."""
+    games, place = np.unique(sample.game, return_inverse=True)
+    equal = EQUAL * float(sample.realized.std())
+    values = pit(sample.returns, sample.probs, sample.realized, np.random.default_rng(seed), equal)
+    means = (sample.probs * sample.returns).sum(-1) / sample.probs.sum(-1)
+    bins = np.minimum((values * BINS).astype(int), BINS - 1)
+    columns = {
+        "predicted": means,
+        "realized": sample.realized,
+        "crps": crps(sample.returns, sample.probs, sample.realized),
+        **{f"coverage {level}": covered(values, level) for level in (*LEVELS, *CURVE)},
+        **{f"bin {k}": bins == k for k in range(BINS)},
+    }
+    weights = _weights(len(games), resamples, seed)  # [1 + R, G]
+    sums = np.stack([np.bincount(place, column.astype(float), len(games)) for column in columns.values()])  # [Q, G]
+    count = weights @ np.bincount(place, minlength=len(games))  # [1 + R]
+    found = dict(zip(columns, (sums @ weights.T) / count, strict=True))  # each [1 + R]
+    spread = distances(sample.realized, sample.game, games)
+    climate = 0.5 * np.einsum("rg,gh,rh->r", weights, spread, weights, optimize=True) / count**2
+    skill = 1 - np.divide(found["crps"], climate, out=np.full_like(climate, np.nan), where=climate > 1e-12 * climate[0])
+    several = len(games) > 1
+
+    def estimate(draws: np.ndarray) -> Estimate:
+        return _estimate(draws, several)
+
+    return Calibration(
+        games=len(games),
+        steps=len(values),
+        stride=sample.stride,
+        dropped=sample.dropped,
+        cut_after=sample.cut_after,
+        horizon=sample.horizon,
+        equal=equal,
+        predicted=estimate(found["predicted"]),
+        realized=estimate(found["realized"]),
+        bias=estimate(found["predicted"] - found["realized"]),
+        crps=estimate(found["crps"]),
+        climatology=estimate(climate),
+        skill=estimate(skill) if climate[0] > 0 else None,
+        coverage={f"{level:g}": estimate(found[f"coverage {level}"]) for level in LEVELS},
+        curve={f"{level:g}": estimate(found[f"coverage {level}"]) for level in CURVE},
+        histogram=[estimate(found[f"bin {k}"]) for k in range(BINS)],
+        groups=_groups(means, sample.realized),
+    )
+
+
+def _weights(games: int, resamples: int, seed: int) -> np.ndarray:
+    """How often each game counts: once as it was, then in games drawn anew. [1 + R, G]"""
+    picks = np.random.default_rng([seed, 1]).integers(games, size=(resamples, games))
+    counts = np.apply_along_axis(np.bincount, 1, picks, minlength=games) if games > 1 else np.ones((0, 1))
+    return np.concatenate((np.ones((1, games)), counts))
+
+
+def _estimate(draws: np.ndarray, several: bool) -> Estimate:
+    """The first is of the games as they were."""
+    value = float(draws[0])
+    if not several or not np.isfinite(draws).all():
+        return Estimate(value, None)
+    low, high = np.quantile(draws[1:], [0.025, 0.975])
+    return Estimate(value, (float(low), float(high)))
+
+
+def _groups(means: np.ndarray, realized: np.ndarray, count: int = 8) -> list[tuple[float, float, float, float]]:
+    """Steps by their predicted mean, in groups of equal size."""
+    parts = [part for part in np.array_split(means.argsort(kind="stable"), count) if len(part)]
+    return [
+        (float(means[part].mean()), float(realized[part].mean()), *map(float, np.quantile(realized[part], [0.1, 0.9])))
+        for part in parts
+    ]
