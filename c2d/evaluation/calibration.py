@@ -8,6 +8,7 @@ come from drawing whole games anew.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ LEVELS = (0.5, 0.8, 0.95)
 CURVE = tuple(round(0.05 * k, 2) for k in range(1, 20))
 EQUAL = 0.01  # returns nearer than this share of the standard deviation of realized returns count as equal
 SPREAD = 0.02  # a PIT between atoms is spread by half the mass beside it, at most this
+
+_CHUNK = 100  # resamples at once: bounds memory
 
 
 class Estimate(NamedTuple):
@@ -91,16 +94,15 @@ def covered(values: np.ndarray, level: float) -> np.ndarray:
     return np.asarray(np.abs(values - 0.5) <= level / 2)
 
 
-def distances(realized: np.ndarray, game: np.ndarray, games: np.ndarray) -> np.ndarray:
-    """Sums of |y − y′| over pairs from two games: half their mean is the CRPS of climatology. [G, G]"""
-    out = np.empty((len(games), len(games)))
-    ordered = [np.sort(realized[game == number]) for number in games]
-    sums = [np.concatenate(([0.0], values.cumsum())) for values in ordered]
-    for i, ys in enumerate(ordered):
-        for j, (others, below) in enumerate(zip(ordered, sums, strict=True)):
-            count = np.searchsorted(others, ys)
-            out[i, j] = (2 * (count * ys - below[count]) - len(others) * ys + below[-1]).sum()
-    return out
+def climatology(realized: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Mean CRPS of the law that gives each return its weight, on these same returns. [n], [R, n] -> [R]
+
+    ∫ F (1 − F) dw, which is half the mean distance of two returns.
+    """
+    order = realized.argsort(kind="stable")
+    below = weights[:, order].cumsum(-1)
+    below /= below[:, -1:]
+    return np.asarray((below * (1 - below))[:, :-1] @ np.diff(realized[order]))
 
 
 def calibrate(sample: Sample, seed: int = 0, resamples: int = 2_000) -> Calibration:
@@ -117,13 +119,15 @@ def calibrate(sample: Sample, seed: int = 0, resamples: int = 2_000) -> Calibrat
         **{f"coverage {level}": covered(values, level) for level in (*LEVELS, *CURVE)},
         **{f"bin {k}": bins == k for k in range(BINS)},
     }
-    weights = _weights(len(games), resamples, seed)  # [1 + R, G]
     sums = np.stack([np.bincount(place, column.astype(float), len(games)) for column in columns.values()])  # [Q, G]
-    count = weights @ np.bincount(place, minlength=len(games))  # [1 + R]
-    found = dict(zip(columns, (sums @ weights.T) / count, strict=True))  # each [1 + R]
-    spread = distances(sample.realized, sample.game, games)
-    climate = 0.5 * np.einsum("rg,gh,rh->r", weights, spread, weights, optimize=True) / count**2
-    skill = 1 - np.divide(found["crps"], climate, out=np.full_like(climate, np.nan), where=climate > 1e-12 * climate[0])
+    counts = np.bincount(place, minlength=len(games))
+    parts = []
+    for weights in _weights(len(games), resamples, seed):  # [R, G]
+        climate = climatology(sample.realized, weights[:, place])
+        parts.append(np.concatenate(((weights @ sums.T) / (weights @ counts)[:, None], climate[:, None]), 1))
+    found = dict(zip((*columns, "climatology"), np.concatenate(parts).T, strict=True))  # each [1 + resamples]
+    climate = found["climatology"]
+    skill = 1 - np.divide(found["crps"], climate, out=np.full_like(climate, np.nan), where=climate > 0)
     several = len(games) > 1
 
     def estimate(draws: np.ndarray) -> Estimate:
@@ -150,11 +154,12 @@ def calibrate(sample: Sample, seed: int = 0, resamples: int = 2_000) -> Calibrat
     )
 
 
-def _weights(games: int, resamples: int, seed: int) -> np.ndarray:
-    """How often each game counts: once as it was, then in games drawn anew. [1 + R, G]"""
-    picks = np.random.default_rng([seed, 1]).integers(games, size=(resamples, games))
-    counts = np.apply_along_axis(np.bincount, 1, picks, minlength=games) if games > 1 else np.ones((0, 1))
-    return np.concatenate((np.ones((1, games)), counts))
+def _weights(games: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """How often each game counts: once as it was, then in games drawn anew. [R, G] at a time"""
+    yield np.ones((1, games))
+    rng = np.random.default_rng([seed, 1])
+    for done in range(0, resamples if games > 1 else 0, _CHUNK):
+        yield rng.multinomial(games, np.full(games, 1 / games), size=min(_CHUNK, resamples - done)).astype(float)
 
 
 def _estimate(draws: np.ndarray, several: bool) -> Estimate:

@@ -87,9 +87,7 @@ def test_entropic_for_returns_of_any_size_and_kind():
 @pytest.mark.parametrize("c", [0.0, 1.0, -2.5])
 def test_mean_std_and_mean_against_exact_arithmetic(c):
     returns, probs = laws()
-    wanted = [
-        float(slow_risk.mean(law)) - c * math.sqrt(slow_risk.variance(law)) for law in pairs(returns, probs)
-    ]
+    wanted = [float(slow_risk.mean(law)) - c * math.sqrt(slow_risk.variance(law)) for law in pairs(returns, probs)]
     check(mean_std(returns, probs, c), wanted, 1e3)
     check(mean(returns, probs), [slow_risk.mean(law) for law in pairs(returns, probs)], 1e3)
 
@@ -158,7 +156,7 @@ def test_parsing_and_names():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cvr:0.1", 'unknown criterion "cvr". Did you mean \'cvar\'? Accepted: mean, cvar:ALPHA, entropic:BETA'),
+        ("cvr:0.1", "unknown criterion \"cvr\". Did you mean 'cvar'? Accepted: mean, cvar:ALPHA, entropic:BETA"),
         ("", 'unknown criterion ""'),
         ("cvar", "cvar needs a number, cvar:ALPHA, as in cvar:0.1"),
         ("cvar:", "cvar needs a number"),
