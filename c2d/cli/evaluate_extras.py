@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,12 +32,15 @@ class Extras:
             if not chosen.calibration:
                 raise UserError("--plot is the picture of --calibration, which is not asked for")
             calibration_report.check_plot(self.picture)
+        if chosen.video_seconds is not None and chosen.video is None:
+            raise UserError("--video-seconds limits --video, which is not asked for")
         if chosen.video_seconds is not None and not chosen.video_seconds > 0:
             raise UserError(f"--video-seconds is {chosen.video_seconds:g}; accepted: above 0")
         self.film = None
         if chosen.video is not None:
             check_video(Path(chosen.video))
             self.film = Film(Path(chosen.video), chosen.video_seconds)
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # environments that draw with SDL need no screen here
         self._found: calibration.Calibration | None = None
         self._courses: list[Course] = []
 
@@ -106,6 +110,8 @@ class Extras:
                 f"(γ {visits.gamma:g}): raise --rules.cap-steps of the run or its environment's limit"
             )
             return None
+        if sample.returns.shape[-1] == 1:
+            print("note: one atom is a point without spread: its intervals can cover nothing, its CRPS is |error|")
         self._found = calibration.calibrate(sample)
         print("\n".join(calibration_report.lines(self._found)))
         return asdict(self._found)

@@ -13,13 +13,14 @@ from c2d.files import write_atomically
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+FEW = 20  # games, below which a bootstrap says too much
 KINDS = (".svg", ".png")
 _INK, _FILL, _REFERENCE = "#0072B2", "#56B4E9", "#555555"  # colors that color-blind readers tell apart
 
 
 def lines(found: Calibration) -> list[str]:
     """The report for people."""
-    which = "every step" if found.stride == 1 else f"every {found.stride}th step"
+    which = "every step" if found.stride == 1 else f"one in {found.stride} steps"
     bars = " ".join(f"{100 * bar.value:.0f}" for bar in found.histogram)
     report = [
         f"calibration: {found.steps:,} predicted laws of actions taken ({which} of {found.games} games) against the "
@@ -40,6 +41,8 @@ def lines(found: Calibration) -> list[str]:
             f"(γ^{found.horizon} ≤ 1 %); {found.dropped:,} were dropped"
         )
     intervals = "of whole games drawn anew, 95 %" if found.games > 1 else "none from one game"
+    if 1 < found.games < FEW:
+        intervals += f"; from {found.games} games they are too short, take --games {FEW} or more"
     report.append(f"  intervals in parentheses: {intervals}")
     return report
 
@@ -97,7 +100,7 @@ def plot(found: Calibration, path: Path, title: str) -> None:
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context({"svg.hashsalt": "c2d", "font.size": 9}):
-        figure = Figure(figsize=(10.5, 3.8), layout="constrained")
+        figure = Figure(figsize=(10.5, 4.2), layout="constrained")
         pit, coverage, means = figure.subplots(1, 3)
         _plot_pit(pit, found)
         _plot_coverage(coverage, found)
@@ -124,10 +127,12 @@ def _errors(estimates: list[Estimate]) -> list[list[float]] | None:
 def _plot_pit(axes: Axes, found: Calibration) -> None:
     shares = [100 * bar.value for bar in found.histogram]
     places = [(k + 0.5) / BINS for k in range(BINS)]
-    axes.bar(places, shares, width=0.92 / BINS, color=_FILL, yerr=_errors(found.histogram), ecolor=_INK, capsize=2)
+    axes.bar(places, shares, width=0.92 / BINS, color=_FILL)
+    if (errors := _errors(found.histogram)) is not None:
+        axes.errorbar(places, shares, errors, fmt="none", ecolor=_INK, capsize=2, label="95 % interval")
     axes.axhline(100 / BINS, color=_REFERENCE, linestyle="--", linewidth=1, label="calibrated")
     axes.set(title="PIT", xlabel="probability the law gave to less than what came", ylabel="% of steps", xlim=(0, 1))
-    axes.legend(frameon=False)
+    _legend(axes)
 
 
 def _plot_coverage(axes: Axes, found: Calibration) -> None:
@@ -141,7 +146,7 @@ def _plot_coverage(axes: Axes, found: Calibration) -> None:
     axes.plot(levels, values, color=_INK, marker="o", markersize=3, label="these games")
     axes.set(title="Central intervals", xlabel="predicted probability, %", ylabel="realized returns inside, %")
     axes.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
-    axes.legend(frameon=False, loc="upper left")
+    _legend(axes)
 
 
 def _plot_means(axes: Axes, found: Calibration) -> None:
@@ -151,4 +156,9 @@ def _plot_means(axes: Axes, found: Calibration) -> None:
     axes.vlines(predicted, lows, highs, color=_FILL, linewidth=4, label="middle 80 % of returns")
     axes.plot(predicted, realized, color=_INK, marker="o", markersize=4, linewidth=0, label="mean return")
     axes.set(title="Means, steps in 8 groups", xlabel="predicted mean", ylabel="realized discounted return")
-    axes.legend(frameon=False, loc="upper left")
+    _legend(axes)
+
+
+def _legend(axes: Axes) -> None:
+    """Below, where no data can be."""
+    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=8)

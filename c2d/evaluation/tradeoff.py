@@ -126,18 +126,14 @@ def lines(found: Tradeoff) -> list[str]:
 
 def _row(row: Row, width: int) -> str:
     name = f"{'score' if row.of == 'score' else 'return from the start'}: {row.statistic}"
+    largest = max(map(abs, (row.by_mean, row.by_criterion, *row.interval)))
+    digits = 3 if largest < 10 else 2 if largest < 100 else 1
     low, high = row.interval
     mark = "  *" if row.significant else ""
     return (
-        f"{name:<34}{_number(row.by_mean):>11}  {_number(row.by_criterion):>{width}}  "
-        f"{_number(row.difference, sign=True)} ({_number(low, sign=True)} to {_number(high, sign=True)}){mark}"
+        f"{name:<34}{row.by_mean:>11.{digits}f}  {row.by_criterion:>{width}.{digits}f}  "
+        f"{row.difference:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f}){mark}"
     )
-
-
-def _number(value: float, sign: bool = False) -> str:
-    """Three digits after the point; fewer when they would say nothing."""
-    digits = 3 if abs(value) < 100 else 1
-    return f"{value:{'+' if sign else ''}.{digits}f}"
 
 
 def _verdict(found: Tradeoff) -> str:
@@ -147,6 +143,6 @@ def _verdict(found: Tradeoff) -> str:
     if not clear:
         return "nothing here is significant: every interval of a difference contains 0"
     return (
-        f"* interval without 0: {len(clear)} of {len(found.rows)} differences; where there is none, each would be so "
-        "by chance once in twenty times"
+        f"* marks intervals without 0, here {len(clear)} of {len(found.rows)}; "
+        "where nothing differs, chance marks one in twenty"
     )

@@ -79,7 +79,9 @@ def test_words():
     assert "in 5.0 % of 100 decisions in the games of the mean, and in 20.0 % of 100" in nothing[-2]
     clear = lines(compare(course(FIRST), course(FIRST + 50, "cvar:0.1")))
     assert (
-        clear[1].startswith("score: mean") and clear[1].endswith("*") and clear[-1].startswith("* interval without 0")
+        clear[1].startswith("score: mean")
+        and clear[1].endswith("*")
+        and clear[-1].startswith("* marks intervals without 0, here")
     )
     alike = lines(compare(course(FIRST, different=0), course(FIRST, "cvar:0.1", different=0)))
     assert "chose as the mean did at every step" in alike[-1]
