@@ -39,11 +39,12 @@ class Evaluate:
     seed: int = 0
     """Seed of the games and of the random actions."""
     risk: str | None = None
-    """Play the same games also by another criterion on the learned laws, and report what that gains and costs: cvar:0.1
-    (mean of the worst 10 %% of returns), entropic:-0.5 ((1/β) log E exp(β·return)), mean-std:1 (mean less one standard
-    deviation), above:5 (probability of a return above 5)."""
+    """Play the same games also by another criterion on the learned laws, and report what that gains and costs. One of
+    cvar:0.1 (mean of the worst tenth of returns), entropic:-0.5 (log-mean-exp, careful below 0 and daring above),
+    mean-std:1 (mean less one standard deviation), above:5 (probability of a return above 5); other numbers will do."""
     calibration: bool = False
-    """Compare the predicted laws with the discounted returns that came: PIT histogram, CRPS, coverage of intervals."""
+    """Compare the predicted laws with the discounted returns that came: PIT histogram, CRPS, coverage of intervals.
+    The word --calibration alone is enough."""
     plot: str | None = None
     """Picture of the calibration, FILE.svg or FILE.png. Default: beside the scores in the run directory."""
     video: str | None = None
