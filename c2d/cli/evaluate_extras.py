@@ -11,6 +11,7 @@ from c2d.agents.parts import Munchausen, Scalar
 from c2d.errors import UserError
 from c2d.evaluation import calibration, calibration_report, tradeoff
 from c2d.evaluation.course import Course, Setup, play
+from c2d.evaluation.play import MakeEnv
 from c2d.evaluation.risk import MEAN, Criterion, criterion
 from c2d.evaluation.video import Film, check_video
 from c2d.evaluation.visits import Visits
@@ -76,7 +77,7 @@ class Extras:
     ) -> Course:
         from c2d.cli.evaluate import progress
 
-        make_env = subject.make_env
+        make_env: MakeEnv = subject.make_env
         if filmed and self.film is not None:
             make_env = self.film.of_first(make_env)
         with progress(setup.games) as watch:
@@ -88,7 +89,7 @@ class Extras:
         if len(self._courses) > 1 or self.calibration:
             print(_of_what(subject))
         if len(self._courses) > 1:
-            found = tradeoff.compare(*self._courses)
+            found = tradeoff.compare(self._courses[0], self._courses[1])
             print("\n".join(tradeoff.lines(found)))
             record["risk"] = found.to_json(self._courses[1])
         if self.calibration:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -28,7 +27,8 @@ SPREAD = 0.02  # a PIT between atoms is spread by half the mass beside it, at mo
 _CHUNK = 100  # resamples at once: bounds memory
 
 
-class Estimate(NamedTuple):
+@dataclass(frozen=True)
+class Estimate:
     """A number and its 95 % bootstrap interval over games; none from one game."""
 
     value: float
@@ -78,7 +78,7 @@ def pit(
     between = first == last
     low = low - np.where(between, np.minimum(beside[0] / 2, SPREAD), 0.0)
     high = high + np.where(between, np.minimum(beside[1] / 2, SPREAD), 0.0)
-    return np.clip(low + (high - low) * rng.random(len(z)), 0.0, 1.0)
+    return np.asarray(np.clip(low + (high - low) * rng.random(len(z)), 0.0, 1.0))
 
 
 def crps(returns: np.ndarray, probs: np.ndarray, realized: np.ndarray) -> np.ndarray:
@@ -86,7 +86,7 @@ def crps(returns: np.ndarray, probs: np.ndarray, realized: np.ndarray) -> np.nda
     p = torch.from_numpy(probs / probs.sum(-1, keepdims=True))
     point = torch.from_numpy(realized)[:, None]
     law, came = ReturnDist(torch.from_numpy(returns), p.log()), ReturnDist(point, torch.zeros_like(point))
-    return cramer(law, came).numpy()
+    return np.asarray(cramer(law, came))
 
 
 def covered(values: np.ndarray, level: float) -> np.ndarray:
@@ -173,8 +173,8 @@ def _estimate(draws: np.ndarray, several: bool) -> Estimate:
 
 def _groups(means: np.ndarray, realized: np.ndarray, count: int = 8) -> list[tuple[float, float, float, float]]:
     """Steps by their predicted mean, in groups of equal size."""
-    parts = [part for part in np.array_split(means.argsort(kind="stable"), count) if len(part)]
-    return [
-        (float(means[part].mean()), float(realized[part].mean()), *map(float, np.quantile(realized[part], [0.1, 0.9])))
-        for part in parts
-    ]
+    found = []
+    for part in np.array_split(means.argsort(kind="stable"), min(count, len(means))):
+        low, high = np.quantile(realized[part], [0.1, 0.9])
+        found.append((float(means[part].mean()), float(realized[part].mean()), float(low), float(high)))
+    return found

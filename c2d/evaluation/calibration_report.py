@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,13 +86,13 @@ def check_plot(path: Path) -> None:
         raise UserError(f"--plot {path} is no picture; accepted: a name that ends in {' or '.join(KINDS)}")
     if not path.parent.is_dir():
         raise UserError(f"--plot {path}: there is no directory {path.parent}")
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise UserError(f"--plot {path} cannot be written")
     if not can_plot():
         raise UserError("--plot needs matplotlib: pip install 'c2d[report]'")
 
 
 def can_plot() -> bool:
-    import importlib.util
-
     return importlib.util.find_spec("matplotlib") is not None
 
 

@@ -50,7 +50,7 @@ def test_all_at_once(run, tmp_path, capsys):
     assert "risk" not in first and "calibration" not in first
     risk, calibration = second["risk"], second["calibration"]
     assert risk["criterion"] == "cvar:0.2" and len(risk["scores"]) == len(risk["returns"]) == 30
-    assert calibration["steps"] == 90 and sum(bar[0] for bar in calibration["histogram"]) == pytest.approx(1.0)
+    assert calibration["steps"] == 90 and sum(bar["value"] for bar in calibration["histogram"]) == pytest.approx(1.0)
     assert film.stat().st_size > 500 and picture.read_bytes().startswith(b"\x89PNG")
 
 
