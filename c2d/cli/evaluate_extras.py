@@ -42,11 +42,13 @@ class Extras:
             check_video(Path(chosen.video))
             self.film = Film(Path(chosen.video), chosen.video_seconds)
             os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # environments that draw with SDL need no screen here
+        self._epsilon = 0.0
         self._found: calibration.Calibration | None = None
         self._courses: list[Course] = []
 
     def play(self, subject: Subject, setup: Setup) -> Course:
         """The games by the mean, and by the criterion if there is another. Returns the former."""
+        self._epsilon = setup.epsilon
         recipe = subject.config.agent
         rival = self._rival(subject)
         visits = None
@@ -88,6 +90,8 @@ class Extras:
         record: dict[str, Any] = {}
         if len(self._courses) > 1 or self.calibration:
             print(_of_what(subject))
+            if self._epsilon > 0.01:
+                print(f"note: the laws assume greedy play, and these games had random actions, ε {self._epsilon:g}")
         if len(self._courses) > 1:
             found = tradeoff.compare(self._courses[0], self._courses[1])
             print("\n".join(tradeoff.lines(found)))

@@ -73,6 +73,15 @@ def test_one_atom_is_told_so(tmp_path, capsys):
     assert "risk" not in saved(run)
 
 
+def test_much_randomness_and_bonuses_that_no_game_pays_are_named(tmp_path, capsys):
+    config = short_config("toy/skewed", tmp_path / "miqn", recipe="munchausen-iqn", iterations=1)
+    run = train(config, progress=False).run_dir.path
+    assert main(["evaluate", str(run), "--risk", "entropic:-0.1", "--games", "4", "--epsilon", "0.5"]) == 0
+    printed = capsys.readouterr().out
+    assert "those of Munchausen agents also hold its bonus" in printed and "had random actions, ε 0.5" in printed
+    assert saved(run)["risk"]["criterion"] == "entropic:-0.1"
+
+
 def test_the_mean_is_no_other_criterion(run, capsys):
     assert main(["evaluate", str(run), "--risk", "mean", "--games", "2"]) == 0
     assert "nothing to compare" in capsys.readouterr().out and "risk" not in saved(run)
