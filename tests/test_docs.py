@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from c2d.cli.main import main
+from tests.cli.tiny_runs import tiny_run
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -48,3 +49,10 @@ def test_the_theory_page_shows_what_its_commands_print(line, capsys, tmp_path, m
 
 def test_there_are_such_commands():
     assert len(FAST) == 3
+def test_the_evaluation_page_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    tiny_run("minatar/breakout", "runs/minatar-breakout-c2d-s1")
+    (block,) = re.findall(r"```python\n(.*?)```", (DOCS / "evaluation.md").read_text(), flags=re.DOTALL)
+    exec(compile(block, "docs/evaluation.md", "exec"), names := {})
+    assert names["returns"].shape == names["probs"].shape == (1, 3, 4)
+    assert re.search(r"tensor\(\[\[.*\]\]\) tensor\(\[[012]\]\)", capsys.readouterr().out)
