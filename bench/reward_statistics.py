@@ -51,7 +51,7 @@ def main() -> None:
     lines = [
         f"# Rewards under uniformly random play: {STEPS:,} steps of {REPEAT} frames, sticky actions {STICKY}, seed 0, "
         f"ale-py {ale_py.__version__}.",
-        "# density: share of steps with a reward other than 0; magnitude: mean size of those rewards, empty if none came.",
+        "# density: share of steps with a reward other than 0; magnitude: mean size of those; empty: none came.",
         "# Measured by bench/reward_statistics.py.",
         "game,density,magnitude",
     ]

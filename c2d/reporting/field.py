@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from c2d.envs.games import BENCHMARK, GAMES
+from c2d.envs.games import GAMES
 from c2d.errors import UserError, did_you_mean
 from c2d.reporting.conventions import Convention
 from c2d.reporting.curves import Key, Run
@@ -67,6 +67,13 @@ class Field:
         """[runs, games] human-normalized."""
         raw = self.matrix(agent, games, lambda run: convention.score(run, frames))
         return normalize(raw, tuple(games), references)
+
+    def course(self, agent: str, games: Sequence[str], ends: NDArray[np.float64], window: float) -> NDArray[np.float64]:
+        """[ends, runs, games] of raw moving averages; NaN where a run does not tell."""
+        columns = [[run.course(ends, window) for run in self.of(agent, game)] for game in games]
+        rows = max(map(len, columns), default=0)
+        blank = np.full(len(ends), np.nan)
+        return np.array([column + [blank] * (rows - len(column)) for column in columns]).transpose(2, 1, 0)
 
     def covered(self, agent: str, games: Iterable[str], frames: float, convention: Convention) -> tuple[str, ...]:
         """The games on which an agent has at least one score at that point."""
