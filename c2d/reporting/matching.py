@@ -61,17 +61,19 @@ def _study(
     """Agents that lack a game at that point cannot be compared there, and are named."""
     if at_nominal := frames >= COMMON:
         frames = NOMINAL
-    told = []
+    told, absent = [], {}
     for agent in agents:
         covered = field.covered(agent, games, frames, choice.convention)
         if len(covered) == len(games):
             told.append(agent)
         else:
-            source = "" if at_nominal or field.has_curves else f". {WHERE}"
-            notes.append(
-                f"{agent} is left out at {frames:g}M frames: it has scores for {len(covered)} of {len(games)} games there"
-                + source
-            )
+            absent.setdefault(len(covered), []).append(agent)
+    for count, names in absent.items():
+        source = "" if at_nominal or field.has_curves else f". {WHERE}"
+        notes.append(
+            f"left out at {frames:g}M frames, with scores for {count} of {len(games)} games there: "
+            f"{', '.join(names)}{source}"
+        )
     if not told:
         raise UserError(f"no agent has scores at {frames:g}M frames: {'; '.join(notes)}")
     return Match(Study(field, tuple(told), tuple(games), frames, choice), tuple(notes))

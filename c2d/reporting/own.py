@@ -91,7 +91,7 @@ def _names(found: list[RunRecords], notes: list[str]) -> list[str]:
         if not unlike:
             continue
         for place in places:
-            told = ", ".join(f"{key}={settings[place].get(key)}" for key in unlike[:3])
+            told = ", ".join(f"{key}={settings[place][key]}" for key in unlike[:3] if key in settings[place])
             names[place] = clean(f"{recipe} [{told}]") + SUFFIX
         kinds = Counter(names[place] for place in places)
         notes.append(
@@ -109,8 +109,9 @@ def _settings(config: dict[str, Any]) -> dict[str, str]:
 
 
 def _unlike(settings: list[dict[str, str]]) -> list[str]:
+    """Settings with more than one value. One that a run does not name (it is older than the setting) tells nothing."""
     keys = dict.fromkeys(key for one in settings for key in one)
-    return [key for key in keys if len({one.get(key) for one in settings}) > 1]
+    return [key for key in keys if len({one[key] for one in settings if key in one}) > 1]
 
 
 def _curve(records: RunRecords, name: str) -> Run:

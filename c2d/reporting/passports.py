@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -47,13 +47,28 @@ _MATTERS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 )
 
 
+def facts(passport: dict[str, Any]) -> dict[str, str]:
+    """What matters of the rules, in words."""
+    found = {words: say(passport[key]) for words, key, say in _MATTERS if key in passport}
+    if "cap_steps" in passport or "cap_frames" in passport:
+        found["longest game"] = _cap(passport)
+    return found
+
+
 def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """What differs and matters, each as "what: one | other". Facts that one of them does not tell are passed over."""
-    found = [
-        f"{words}: {say(one[key])} | {say(other[key])}"
-        for words, key, say in _MATTERS
-        if key in one and key in other and one[key] != other[key]
+    ours, theirs = facts(one), facts(other)
+    return [f"{what}: {ours[what]} | {theirs[what]}" for what in ours if theirs.get(what, ours[what]) != ours[what]]
+
+
+def spread(passports: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
+    """Each fact in which named passports differ: "what: one value (names) | another (names)"."""
+    values: dict[str, dict[str, dict[str, None]]] = {}  # fact -> value -> names, in order
+    for name, passport in passports:
+        for what, value in facts(passport).items():
+            values.setdefault(what, {}).setdefault(value, {})[name] = None
+    return [
+        f"{what}: " + " | ".join(f"{value} ({', '.join(names)})" for value, names in held.items())
+        for what, held in values.items()
+        if len(held) > 1
     ]
-    if {"cap_steps", "cap_frames"} & one.keys() & other.keys() and _cap(one) != _cap(other):
-        found.append(f"longest game: {_cap(one)} | {_cap(other)}")
-    return found

@@ -90,7 +90,7 @@ def _grid(count: int) -> tuple[Figure, list[Axes], bool]:
         height = 0.75 + 1.08 * rows
         figure, axes = canvas(rows, columns, 8.1, height, layout=None)
         edges = {"left": 0.045, "right": 0.985, "bottom": 0.5 / height, "top": 1 - 0.5 / height}
-        figure.subplots_adjust(**edges, wspace=0.32, hspace=0.42)
+        figure.subplots_adjust(**edges, wspace=0.32, hspace=0.34)
         return figure, axes, True
     columns = min(count, 2 if count <= 4 else 3)
     rows = math.ceil(count / columns)
@@ -115,6 +115,9 @@ def _finish(figure: Figure, axes: list[Axes], used: int, drawn: dict[str, Look],
 
     for axis in axes[used:]:
         axis.set_axis_off()
+    if small:  # one axis of frames for each column
+        for axis in axes[: max(used - 6, 0)]:
+            axis.tick_params(labelbottom=False)
     handles = [Line2D([], [], color=look.color, ls=look.dash, lw=look.width) for look in drawn.values()]
     place = "upper center" if small else "outside upper center"
     options: dict[str, Any] = {"loc": place, "ncols": min(len(handles), 6)}

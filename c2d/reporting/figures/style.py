@@ -127,8 +127,9 @@ def canvas(
 def files(figure: Figure, dpi: int = 250) -> dict[str, bytes]:
     """The figure as SVG and as PNG, without dates."""
     found = {}
-    figure.draw_without_rendering()  # lays it out, once for both
-    figure.set_layout_engine("none")
+    if figure.get_layout_engine() is not None:
+        figure.draw_without_rendering()  # lays it out, once for both
+        figure.set_layout_engine("none")
     for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
         stream = io.BytesIO()
         figure.savefig(stream, format=kind, dpi=dpi, metadata=metadata)

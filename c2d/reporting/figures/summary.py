@@ -106,7 +106,7 @@ def differences(gaps: dict[str, Estimate], ours: str, theirs: str, titles: dict[
     axis.set_xscale("symlog", linthresh=1, linscale=1.2)
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:+g}".replace("-", "−") if value else "0")
     largest = max(1.0, np.abs(points).max(), *(abs(end) for gap in gaps.values() for end in gap.interval or (0.0,)))
-    ticks = [tick for tick in (0, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500) if tick <= 1.3 * largest]
+    ticks = [tick for tick in (0, 0.5, 1, 3, 10, 30, 100, 300) if tick <= 1.3 * largest]
     axis.set_xticks([*(-tick for tick in reversed(ticks[1:])), *ticks])
     axis.set_xlim(-1.3 * largest, 1.3 * largest)
     axis.minorticks_off()
