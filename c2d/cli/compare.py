@@ -12,7 +12,8 @@ from c2d.cli.settings import options
 from c2d.errors import UserError
 
 DESCRIPTION = (
-    "Tell where runs stand: their games and frames only, beside the published agents at the same games and frames, with "
+    "Tell where runs stand: their games and frames only, beside the published agents at the same games "
+    "and frames, with "
     "intervals, the probability of improvement, and how many more seeds would settle it."
 )
 

@@ -13,7 +13,8 @@ from c2d.cli.settings import options
 from c2d.errors import UserError
 
 DESCRIPTION = (
-    "Write a report: a page that opens from disk, figures (SVG, PNG), tables (CSV, LaTeX) and numbers (JSON). Runs stand "
+    "Write a report: a page that opens from disk, figures (SVG, PNG), tables (CSV, LaTeX) and numbers "
+    "(JSON). Runs stand "
     "beside the published agents at the same games and frames. No GPU and no emulator are needed."
 )
 
@@ -29,8 +30,8 @@ class ReportOptions:
     published_only: bool = False
     """The paper's figures and table from published data alone."""
     published: str | None = None
-    """Directory (or file) with published curves: Dopamine's JSON, the C2D authors' JSON and CSV, learning_curves.csv.gz,
-    supports.csv.gz. Without it the project's own table serves: points at 10, 50, 100, 150 and 200M frames."""
+    """Directory (or file) with published curves: Dopamine's JSON, the C2D authors' JSON and CSV,
+    learning_curves.csv.gz, supports.csv.gz. Without it the project's own table serves: points at 10, 50, 100, 150 and 200M frames."""
     agents: tuple[str, ...] = ()
     """Published agents to show. Default: DQN C51 QR-DQN IQN Rainbow C2D; --published may hold others."""
     games: tuple[str, ...] = ()

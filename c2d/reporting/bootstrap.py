@@ -77,7 +77,8 @@ def paired_interval(
     replications: int = REPLICATIONS,
     seed: int = 0,
 ) -> tuple[float, float] | None:
-    """The interval of a function of two agents, each drawn anew by itself; None if one of them has no spread to draw."""
+    """The interval of a function of two agents, each drawn anew by itself; None if one of them has no "
+    "spread to draw."""
     if not (resolvable(ours) and resolvable(theirs)):
         return None
     one, two = (np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(2))

@@ -46,7 +46,8 @@ def _curves(field: Field, agents: Sequence[str], games: Sequence[str], last: flo
     return Section(
         "curves-elsewhere",
         "Learning curves on other environments",
-        f"Mean training score of whole games, moving averages over {window * 1e6:,.0f} frames. Lines are means over seeds, "
+        f"Mean training score of whole games, moving averages over {window * 1e6:,.0f} frames. Lines are "
+        "means over seeds, "
         "bands the range from the lowest to the highest seed. No agents are published here: own runs only.",
         files(figure),
     )
@@ -82,7 +83,8 @@ def _one(study: Study, game: str, number: int, numbers: dict[str, Any]) -> Secti
     caption = table.caption
     if pairs:
         caption = (
-            f"{caption} The figure shows the probability that a run of the first agent scores more than one of the second; "
+            f"{caption} The figure shows the probability that a run of the first agent scores more than one of "
+            "the second; "
             "bars are 95 % intervals, where seeds suffice for one."
         )
     picture = files(summary.improvement(pairs, study.agents)) if pairs else {}

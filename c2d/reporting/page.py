@@ -16,7 +16,8 @@ body { font: 15px/1.5 system-ui, sans-serif; color: #1b1b1b; background: #fff; m
 h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.2rem; margin-top: 2.6rem; border-top: 1px solid #ddd;
        padding-top: 1rem; }
 p, figcaption, li { max-width: 50rem; } figure { margin: 1rem 0; } img { max-width: 100%; height: auto; }
-figcaption, .small { color: #444; font-size: .9rem; } code { background: #f3f3f3; padding: 0 .25em; overflow-wrap: anywhere; }
+figcaption, .small { color: #444; font-size: .9rem; }
+code { background: #f3f3f3; padding: 0 .25em; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .15rem .7rem; text-align: right; border-bottom: 1px solid #eee; white-space: nowrap; }
 th:first-child { text-align: left; } thead th { border-bottom: 1px solid #888; }

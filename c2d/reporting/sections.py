@@ -68,7 +68,8 @@ class Sections:
         return Section(
             "aggregates",
             f"Aggregate metrics at {study.frames:g}M frames",
-            f"Human-normalized scores over {_games(len(study.games))} at {study.frames:g}M frames. Bars are 95 % intervals of "
+            f"Human-normalized scores over {_games(len(study.games))} at {study.frames:g}M frames. Bars are 95 % "
+            "intervals of "
             f"a stratified bootstrap over runs ({study.choice.replications:,} replications); the line is the estimate. "
             f"Optimality gap: how far scores stay below human ones on average, less is better.{without}",
             files(summary.aggregates(study)),
@@ -83,7 +84,8 @@ class Sections:
         return Section(
             "profile",
             "Performance profile, and IQM over training",
-            f"Left: fraction of runs whose human-normalized score at {study.frames:g}M frames exceeds τ; at τ = 1, of those "
+            f"Left: fraction of runs whose human-normalized score at {study.frames:g}M frames exceeds τ; at τ = "
+            "1, of those "
             f"better than the human tester. Right: interquartile mean over training. {_BAND}{self._sparse()}",
             files(summary.profile_and_progress(study, progress)),
             missing=self._lacking(progress),
@@ -97,7 +99,8 @@ class Sections:
         return Section(
             "efficiency",
             "Sample efficiency: mean and median",
-            f"Mean and median over {_games(len(study.games))} of human-normalized scores over training. {_BAND}{self._sparse()}",
+            f"Mean and median over {_games(len(study.games))} of human-normalized scores over training. "
+            f"{_BAND}{self._sparse()}",
             files(summary.efficiency(study, progress)),
             missing=self._lacking(progress["mean"]),
         )
@@ -137,13 +140,15 @@ class Sections:
         if not shown or (not field.own and not field.has_curves):
             missing = (
                 "Not drawn: it needs the smallest and largest atom of every iteration, which are in data/supplementary "
-                "of github.com/bjliaa/c2d, or in supports.csv.gz: name the directory with --published (docs/reports.md)."
+                "of github.com/bjliaa/c2d, or in supports.csv.gz: name the directory with --published "
+                "(docs/reports.md)."
             )
             return Section(name, title, "", missing=missing)
         return Section(
             name,
             title,
-            "Largest and smallest atom predicted for a sampled action in any training batch of an iteration, in φ-space; "
+            "Largest and smallest atom predicted for a sampled action in any training batch of an iteration, in "
+            "φ-space; "
             "means over seeds. It bounds from below what the support ±α must reach.",
             files(panels.supports(field, agents, shown, self.last, self.titles)),
         )
@@ -186,7 +191,8 @@ class Sections:
         yield Section(
             "improvement",
             "Probability of improvement",
-            "How likely a run of the first agent scores more than one of the second on a game drawn at random; a tie counts "
+            "How likely a run of the first agent scores more than one of the second on a game drawn at random; a "
+            "tie counts "
             "half. Bars are 95 % intervals.",
             files(summary.improvement(rows, self.study.agents)),
             (measures.improvement_table(rows),),
