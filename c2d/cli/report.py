@@ -31,7 +31,8 @@ class ReportOptions:
     """The paper's figures and table from published data alone."""
     published: str | None = None
     """Directory (or file) with published curves: Dopamine's JSON, the C2D authors' JSON and CSV,
-    learning_curves.csv.gz, supports.csv.gz. Without it the project's own table serves: points at 10, 50, 100, 150 and 200M frames."""
+    learning_curves.csv.gz, supports.csv.gz. Without it the project's own table serves: points at 10, 50, 100, 150 and
+    200M frames."""
     agents: tuple[str, ...] = ()
     """Published agents to show. Default: DQN C51 QR-DQN IQN Rainbow C2D; --published may hold others."""
     games: tuple[str, ...] = ()

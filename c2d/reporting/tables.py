@@ -60,7 +60,7 @@ def _csv_cell(cell: Cell) -> str:
     if cell is None or cell != cell:
         return ""
     if isinstance(cell, float):
-        return f"{cell:.8g}"
+        return f"{cell:.10g}"
     text = str(cell)
     return (
         f"'{text}" if isinstance(cell, str) and text[:1] in "=+-@" and text[:1] else text

@@ -62,7 +62,7 @@ def test_states_of_runs(tmp_path):
     assert len(runs) == 1
     assert any("going is in progress" in note and "2 iterations" in note for note in notes)
     assert any("empty has no whole iteration yet: left out" in note for note in notes)
-    with pytest.raises(UserError, match="nothing to report.*no whole iteration"):
+    with pytest.raises(UserError, match=r"nothing to report.*no whole iteration"):
         read_own([empty])
     with pytest.raises(UserError, match="no run directory"):
         read_own([tmp_path / "nothing"])
@@ -101,7 +101,7 @@ def test_damaged_config(tmp_path):
     value = json.loads(header)
     value["config"]["seed"] = "one"
     file.write_text("\n".join([json.dumps(value), *rest]) + "\n")
-    with pytest.raises(UserError, match='"seed" is \'one\''):
+    with pytest.raises(UserError, match="\"seed\" is 'one'"):
         read_own([path])
 
 

@@ -18,7 +18,12 @@ def test_json_of_dopamine_and_of_the_authors(tmp_path):
     dopamine_json(tmp_path / "c2d_bowling.json", {"C2D": [[30.5, 31.5]]})
     runs, notes = read_published(tmp_path)
     found = by_key(runs)
-    assert set(found) == {Key("DQN", "pong", 1), Key("DQN", "pong", 2), Key("QR-DQN", "pong", 1), Key("C2D", "bowling", 1)}
+    assert set(found) == {
+        Key("DQN", "pong", 1),
+        Key("DQN", "pong", 2),
+        Key("QR-DQN", "pong", 1),
+        Key("C2D", "bowling", 1),
+    }
     second = found[Key("DQN", "pong", 2)]
     np.testing.assert_array_equal(second.ends, [1, 2])
     np.testing.assert_array_equal(second.values, [4, 5])
@@ -38,7 +43,9 @@ def test_tables_of_curves_and_supports_join(tmp_path):
     curves = ["agent,game,seed,iteration,value", "C2D,pong,1,0,-20.5", "C2D,pong,1,1,", "Quantile,pong,2,0,3"]
     gzipped(tmp_path / "learning_curves.csv.gz", curves)
     gzipped(tmp_path / "supports.csv.gz", ["game,seed,iteration,supp_min,supp_max", "pong,1,10,-3.5,4.5"])
-    (tmp_path / "scores.csv").write_text("agent,game,seed,frames_millions,score\nC2D,pong,1,200,18\nC2D,pong,1,10,-19\n")
+    (tmp_path / "scores.csv").write_text(
+        "agent,game,seed,frames_millions,score\nC2D,pong,1,200,18\nC2D,pong,1,10,-19\n"
+    )
     found = by_key(read_published(tmp_path)[0])
     run = found[Key("C2D", "pong", 1)]
     np.testing.assert_array_equal(run.values, [-20.5, np.nan])  # nothing recorded is no zero
