@@ -210,8 +210,8 @@ class Sections:
                     yield Section(
                         name,
                         f"{ours} minus {theirs}, game by game",
-                        f"Difference of mean human-normalized scores at {self.study.frames:g}M frames, colored by who "
-                        "is ahead; thin lines are 95 % intervals. The scale is linear from −1 to 1, logarithmic beyond.",
+                        f"Difference of mean human-normalized scores at {self.study.frames:g}M frames, colored by "
+                        "who is ahead; thin lines are 95 % intervals. The scale is linear from −1 to 1, logarithmic beyond.",
                         files(summary.differences(gaps, ours, theirs, self.titles)),
                         (measures.difference_table(gaps, ours, theirs, name),),
                     )
