@@ -21,9 +21,10 @@ published scores that come with the project and, where the command says `--publi
 ([where they are](reports.md#published-curves)).
 
 * **reproduced**: equal within the tolerance. **differs**: not. **redrawn**: a figure of which no numbers are published.
-* **holds**, **holds in part**, **does not hold**: claims. A claim that one agent is above another holds if the 95 %
-  interval of the difference (stratified bootstrap over runs, {replications:,} replications) lies above 0, and holds in
-  part if only the estimate does, or against one of several rivals only; "on par" holds if the interval contains 0.
+* **holds**, **does not hold**, **undecided**: a claim that one agent is above another holds if the 95 % interval of the
+  difference (stratified bootstrap over runs, {replications:,} replications) lies above 0, does not hold if it lies
+  below, and is undecided if it contains 0. "On par" holds if the interval contains 0. **Holds in part**: for one rival
+  only.
 * **needs curves**: published data decide it, but no directory was named. **needs training**: no published data can.
 """
 

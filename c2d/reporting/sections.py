@@ -211,7 +211,7 @@ class Sections:
                         name,
                         f"{ours} minus {theirs}, game by game",
                         f"Difference of mean human-normalized scores at {self.study.frames:g}M frames, colored by "
-                        "who is ahead; thin lines are 95 % intervals. The scale is linear from −1 to 1, logarithmic beyond.",
+                        "who is ahead; thin lines are 95 % intervals. Linear scale up to ±1, logarithmic beyond.",
                         files(summary.differences(gaps, ours, theirs, self.titles)),
                         (measures.difference_table(gaps, ours, theirs, name),),
                     )

@@ -6,7 +6,18 @@ import pytest
 from c2d.cli.main import main
 from c2d.reporting.field import gather
 from c2d.reporting.ledger import claims, elsewhere, figures, settings
-from c2d.reporting.ledger.entry import CURVES, DIFFERS, FAILS, HOLDS, PARTLY, REPRODUCED, Entry, counts, to_markdown
+from c2d.reporting.ledger.entry import (
+    CURVES,
+    DIFFERS,
+    FAILS,
+    HOLDS,
+    PARTLY,
+    REPRODUCED,
+    UNDECIDED,
+    Entry,
+    counts,
+    to_markdown,
+)
 from c2d.reporting.study import Estimate
 
 
@@ -26,7 +37,7 @@ def find(entries, words):
 
 
 def test_score_table_and_aggregates_are_reproduced(field):
-    found = figures.entries(field, 4_000)
+    found = figures.entries(field, 20_000)
     table = [entry for entry in found if "Score table" in entry.what]
     assert [entry.status for entry in table] == [REPRODUCED] * 4 and table[0].ours == "55 cells alike"
     aggregates = [entry for entry in found if entry.what.startswith("Aggregates")]
@@ -56,7 +67,7 @@ def test_claims_have_verdicts_with_intervals(judged):
     assert find(judged, "At τ = 1").status == HOLDS
     assert find(judged, "improvement over C51").status == HOLDS
     assert find(judged, "more than 150M frames").status == PARTLY  # behind IQN, no longer behind Rainbow
-    assert find(judged, "outperforms IQN and Rainbow in the mean").status == PARTLY  # the intervals hold 0
+    assert find(judged, "outperforms IQN and Rainbow in the mean").status == UNDECIDED  # the intervals hold 0
     assert find(judged, "passes theirs for good").status == CURVES
     assert len([what for what in judged if "frequent and large" in what]) == 3
     for entry in judged.values():
@@ -66,7 +77,8 @@ def test_claims_have_verdicts_with_intervals(judged):
 def test_verdicts_follow_the_data(field, monkeypatch):
     """Were C2D's scores those of DQN, the claims of strength would fall."""
     swapped = {
-        key._replace(agent={"C2D": "DQN", "DQN": "C2D"}.get(key.agent, key.agent)): run for key, run in field.runs.items()
+        key._replace(agent={"C2D": "DQN", "DQN": "C2D"}.get(key.agent, key.agent)): run
+        for key, run in field.runs.items()
     }
     weak = {entry.what: entry for entry in claims.Claims(type(field)(swapped, field.agents), 200).entries()}
     assert find(weak, "outperforms IQN and Rainbow").status == FAILS
@@ -76,9 +88,11 @@ def test_verdicts_follow_the_data(field, monkeypatch):
 
 
 def test_judging():
+    assert claims._judge(Estimate(1.0, None)) == UNDECIDED
+    assert claims._together([HOLDS, UNDECIDED]) == PARTLY and claims._together([FAILS, FAILS]) == FAILS
     assert claims._judge(Estimate(1.0, (0.2, 1.8))) == HOLDS
-    assert claims._judge(Estimate(1.0, (-0.2, 1.8))) == PARTLY
-    assert claims._judge(Estimate(-1.0, (-1.2, 1.8))) == FAILS
+    assert claims._judge(Estimate(1.0, (-0.2, 1.8))) == UNDECIDED
+    assert claims._judge(Estimate(-1.0, (-1.2, -0.8))) == FAILS
     ends = np.arange(5.0)
     assert claims._crossing(ends, np.array([-1, 1, -1, 1, 1])) == 3
     assert claims._crossing(ends, np.array([1, 1, 1, 1, -1])) is None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 REPRODUCED = "reproduced"
 DIFFERS = "differs"
 REDRAWN = "redrawn"  # a figure whose values were never published as numbers
-HOLDS, PARTLY, FAILS = "holds", "holds in part", "does not hold"
+HOLDS, PARTLY, FAILS, UNDECIDED = "holds", "holds in part", "does not hold", "undecided"
 CURVES = "needs curves"  # published data decide it, but were not named
 
 REPORT = "c2d report --published-only"

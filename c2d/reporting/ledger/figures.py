@@ -19,10 +19,12 @@ from c2d.reporting.ledger.entry import (
     REPORT,
     REPRODUCED,
     Entry,
+    compared,
     without_curves,
 )
 from c2d.reporting.published import paper_figures, paper_score_table
 from c2d.reporting.references import normalize
+from c2d.reporting.sections import PAPER_GAMES
 
 _PART = "Score table and figures"
 _TABLE, _FIGURES = CONVENTIONS["table"], CONVENTIONS["figures"]
@@ -32,6 +34,7 @@ _AGENTS = ("DQN", "C51", "IQN", "Rainbow", "C2D")  # of the paper's figures
 
 def entries(field: Field, replications: int) -> list[Entry]:
     return [
+        *_runs(field),
         *_score_table(field),
         *_aggregates(field, replications),
         _profile(field),
@@ -47,6 +50,18 @@ def entries(field: Field, replications: int) -> list[Entry]:
             REPRODUCED,
             "a diagram without numbers: it is the network that trains, tested in tests/nets",
         ),
+    ]
+
+
+def _runs(field: Field) -> list[Entry]:
+    """How many runs of each game the figures are computed over."""
+    expected = {agent: 3 if agent == "C2D" else 5 for agent in _AGENTS}
+    ours = {agent: sorted({len(field.of(agent, game)) for game in BENCHMARK}) for agent in _AGENTS}
+    return [
+        compared(
+            _PART, f"Captions: runs per game of {agent}", REPORT, str(expected[agent]), "/".join(map(str, ours[agent]))
+        )
+        for agent in _AGENTS
     ]
 
 
@@ -147,12 +162,13 @@ def _drawn(field: Field) -> list[Entry]:
     """Figures of which no numbers are published: drawn from the same data, for the eye."""
     status: Callable[[bool], str] = lambda there: REDRAWN if there else CURVES  # noqa: E731
     runs = [run for run in field.runs.values() if run.key.agent in _AGENTS and run.key.game in BENCHMARK]
-    long = sum(run.length >= 199 for run in runs)
-    atoms = sum(run.atom_ends.size >= 180 for run in runs)
+    long = [run for run in runs if run.length >= 199]
+    four = [run for run in long if run.key.game in PAPER_GAMES]
+    atoms = [run for run in runs if run.atom_ends.size >= 180]
     rows = (
-        ("Four games (Centipede, Demon Attack, Double Dunk, Tennis)", "close-up", long, 4 * 23),
-        ("Mean learning curves of all games", "curves", long, 55 * 23),
-        ("Maximal possible support of C2D", "supports", atoms, 55 * 3),
+        ("Four games (Centipede, Demon Attack, Double Dunk, Tennis)", "close-up", len(four), 4 * 23),
+        ("Mean learning curves of all games", "curves", len(long), 55 * 23),
+        ("Maximal possible support of C2D", "supports", len(atoms), 55 * 3),
     )
     return [
         Entry(
