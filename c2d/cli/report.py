@@ -85,7 +85,11 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _first_line(chosen: ReportOptions) -> str:
-    what = "published data" if chosen.published_only else f"{len(chosen.runs)} directories beside published agents"
+    what = (
+        "published data"
+        if chosen.published_only
+        else f"runs in {', '.join(chosen.runs[:3])}{', ...' * (len(chosen.runs) > 3)}"
+    )
     curves = f"curves from {chosen.published}" if chosen.published else "the project's own table of scores"
     return (
         f"{what}, {curves} | convention {chosen.convention} | {chosen.replications:,} replications, seed {chosen.seed}"

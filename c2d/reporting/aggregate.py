@@ -19,7 +19,7 @@ TRIM = 0.25  # share cut from either end for the interquartile mean
 
 def mean(scores: Matrix) -> Matrix:
     """Mean over games of the mean over runs."""
-    return game_means(scores).mean(-1)
+    return np.asarray(game_means(scores).mean(-1))
 
 
 def median(scores: Matrix) -> Matrix:
@@ -37,7 +37,7 @@ def iqm(scores: Matrix) -> Matrix:
     if np.isnan(flat).any():
         return _weighted_iqm(scores)
     cut = int(TRIM * flat.shape[-1])
-    return np.sort(flat, axis=-1)[..., cut : flat.shape[-1] - cut].mean(-1)
+    return np.asarray(np.sort(flat, axis=-1)[..., cut : flat.shape[-1] - cut].mean(-1))
 
 
 def optimality_gap(scores: Matrix, goal: float = 1.0) -> Matrix:
@@ -53,7 +53,7 @@ def game_means(scores: Matrix) -> Matrix:
     """[..., runs, games] -> [..., games]; cells without a run do not count."""
     present = ~np.isnan(scores)
     if present.all():
-        return scores.mean(-2)
+        return np.asarray(scores.mean(-2))
     count = present.sum(-2)
     if (count == 0).any():
         raise ValueError("a game without any run has no mean: leave it out")
@@ -71,7 +71,7 @@ def probability_of_improvement(ours: Matrix, theirs: Matrix) -> Matrix:
 
     The mean over games of the Mann-Whitney statistic. [..., runs, games], [..., others, games] -> [...]
     """
-    return game_wins(ours, theirs).mean(-1)
+    return np.asarray(game_wins(ours, theirs).mean(-1))
 
 
 def game_wins(ours: Matrix, theirs: Matrix) -> Matrix:

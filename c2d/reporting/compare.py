@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from c2d.reporting.aggregate import TITLES
-from c2d.reporting.elsewhere import other_games
+from c2d.reporting.elsewhere import other_games, raw_choice
 from c2d.reporting.field import Field
 from c2d.reporting.matching import Match
 from c2d.reporting.measures import game_title, said
 from c2d.reporting.own import OwnRun
 from c2d.reporting.passports import spread
 from c2d.reporting.power import beyond_chance, games_needed, seeds_needed, seeds_of_both
-from c2d.reporting.study import RAW, Choice, Estimate, Study
+from c2d.reporting.study import Choice, Estimate, Study
 
 _MOST_GAMES = 12  # shown one by one
 
@@ -45,10 +45,12 @@ def elsewhere(field: Field, choice: Choice) -> list[str]:
     for game in other_games(field):
         agents = tuple(agent for agent in field.own if field.of(agent, game))
         frames = min(run.length for agent in agents for run in field.of(agent, game))
-        how = replace(choice.convention, window=min(choice.convention.window, frames / 10))
         alone = replace(field, agents=agents, own=agents)
-        study = Study(alone, agents, (game,), frames, replace(choice, references=RAW, convention=how))
-        lines += [f"{game} at {frames * 1e6:,.0f} frames; no agents are published for it", "", *_raw(study), ""]
+        how = raw_choice(alone, game, frames, choice)
+        study = Study(alone, agents, (game,), frames, how)
+        averaged = f"scores averaged over the last {how.convention.window * 1e6:,.0f}"
+        lines += [f"{game} at {frames * 1e6:,.0f} frames ({averaged}); no agents are published for it", ""]
+        lines += [*_raw(study), ""]
         lines += _chances(study)
     return lines
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from c2d.envs.games import GAMES
 from c2d.reporting import measures
 from c2d.reporting.field import Field
@@ -13,6 +15,7 @@ from c2d.reporting.figures import panels, summary
 from c2d.reporting.figures.style import drawing, files
 from c2d.reporting.page import Section
 from c2d.reporting.study import RAW, Choice, Study
+from c2d.reporting.tables import Table
 
 
 def other_games(field: Field) -> tuple[str, ...]:
@@ -29,16 +32,27 @@ def sections(field: Field, choice: Choice, numbers: dict[str, Any]) -> list[Sect
     own = replace(field, runs={key: run for key, run in field.runs.items() if key.agent in field.own}, agents=field.own)
     agents = tuple(agent for agent in field.own if set(own.games_of(agent)) & set(games))
     lengths = {game: [run.length for agent in agents for run in own.of(agent, game)] for game in games}
-    window = min(choice.convention.window, min(map(min, lengths.values())) / 10)
+    window = window_for(own, games, min(choice.convention.window, max(map(max, lengths.values())) / 20))
     with drawing():
         found = [_curves(own, agents, games, max(map(max, lengths.values())), window)]
         for number, game in enumerate(games, 1):
             there = tuple(agent for agent in agents if own.of(agent, game))
             frames = min(lengths[game])
-            plain = replace(choice, references=RAW, convention=replace(choice.convention, window=window))
-            study = Study(own, there, (game,), frames, plain)
+            study = Study(own, there, (game,), frames, raw_choice(own, game, frames, choice))
             found.append(_one(study, game, number, numbers))
     return found
+
+
+def window_for(field: Field, games: Sequence[str], window: float) -> float:
+    """`window`, or an iteration of the runs if that is longer: a moving average needs one in it."""
+    runs = [run for agent in field.own for game in games for run in field.of(agent, game)]
+    return max(window, *(float(np.diff(run.ends, prepend=0.0).max()) for run in runs))
+
+
+def raw_choice(field: Field, game: str, frames: float, choice: Choice) -> Choice:
+    """Raw scores: the mean of the last fifth of training, or of the convention's window if that is shorter."""
+    window = window_for(field, (game,), min(choice.convention.window, frames / 5))
+    return replace(choice, references=RAW, convention=replace(choice.convention, window=window))
 
 
 def _curves(field: Field, agents: Sequence[str], games: Sequence[str], last: float, window: float) -> Section:
@@ -62,9 +76,10 @@ def _one(study: Study, game: str, number: int, numbers: dict[str, Any]) -> Secti
         rows.append((agent, f"{values.mean():.2f}", "–" if spread is None else f"{spread:.2f}", str(len(values))))
         data.append((agent, float(values.mean()), spread, len(values)))
     where = f"{game} at {study.frames * 1e6:,.0f} frames"
-    table = measures.Table(
+    table = Table(
         f"scores-elsewhere-{number}",
-        f"Raw scores on {where}: mean and standard deviation (n − 1) over seeds.",
+        f"Raw scores on {where}, averaged over the last {study.choice.convention.window * 1e6:,.0f}: mean and standard "
+        "deviation (n − 1) over seeds.",
         ("agent", "mean", "std", "seeds"),
         tuple(rows),
         ("agent", "mean", "std", "seeds"),

@@ -61,7 +61,8 @@ def _study(
     """Agents that lack a game at that point cannot be compared there, and are named."""
     if at_nominal := frames >= COMMON:
         frames = NOMINAL
-    told, absent = [], {}
+    told: list[str] = []
+    absent: dict[int, list[str]] = {}  # games covered -> agents
     for agent in agents:
         covered = field.covered(agent, games, frames, choice.convention)
         if len(covered) == len(games):

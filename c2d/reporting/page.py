@@ -18,7 +18,8 @@ h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.2rem; margin-t
 p, figcaption, li { max-width: 50rem; } figure { margin: 1rem 0; } img { max-width: 100%; height: auto; }
 figcaption, .small { color: #444; font-size: .9rem; }
 code { background: #f3f3f3; padding: 0 .25em; overflow-wrap: anywhere; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
+.wide { overflow-x: auto; margin: 1rem 0; } nav { margin-top: 1rem; }
+table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .15rem .7rem; text-align: right; border-bottom: 1px solid #eee; white-space: nowrap; }
 th:first-child { text-align: left; } thead th { border-bottom: 1px solid #888; }
 tbody th { font-weight: 500; text-align: left; } tbody tr:hover { background: #f7f7f7; }

@@ -46,7 +46,7 @@ class Sections:
                 self._aggregates(),
                 self._profile(),
                 self._efficiency(),
-                self._close_up(),
+                *self._close_up(),
                 *self._improvement(),
                 *self._differences(),
                 self._ranks(),
@@ -105,11 +105,10 @@ class Sections:
             missing=self._lacking(progress["mean"]),
         )
 
-    def _close_up(self) -> Section:
+    def _close_up(self) -> Iterator[Section]:
         games = tuple(game for game in self.wishes.games if game in self.study.games) or self.study.games[:4]
-        return self._panels(
-            "close-up", f"{len(games)} games in detail" if len(games) > 1 else "One game in detail", games
-        )
+        if set(games) != set(self.study.games):  # else the section of all games shows them
+            yield self._panels("close-up", f"{_games(len(games)).capitalize()} in detail", games)
 
     def _curves(self) -> Section:
         return self._panels("curves", f"Learning curves: {_games(len(self.study.games))}", self.study.games)
@@ -237,9 +236,9 @@ class Sections:
     def _lacking(self, progress: dict[str, Band]) -> str:
         absent = [agent for agent in self.study.agents if agent not in progress]
         lone = all(len(band.at) < 2 for band in progress.values())
-        if absent or lone:
-            return f"Progress over training lacks {', '.join(absent) or 'all but one point'}. {WHERE}."
-        return ""
+        if absent:
+            return f"Progress over training lacks {', '.join(absent)}. {WHERE}."
+        return "One point is no course: the runs are too short for one." if lone else ""
 
 
 def set_aside(tables: Sequence[Any], first: Sequence[Any]) -> list[Any]:

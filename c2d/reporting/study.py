@@ -121,12 +121,14 @@ class Study:
 
     @property
     def ends(self) -> tuple[float, ...]:
-        """Where progress is drawn: every 5M frames with curves, else the points of the project's table."""
+        """Where progress is drawn: the points of the project's table and, if there are curves, every 5M frames."""
         last = min(self.frames, COMMON)
-        if not self.field.has_curves and self.field.published:
-            return tuple(min(end, COMMON) for end in TABLE_POINTS if min(end, COMMON) <= last)
-        step = 5.0 if last >= 50 else max(last / 10, 0.01)
-        return (*(float(end) for end in np.arange(step, last - step / 2, step).round(6)), last)
+        known = [min(end, COMMON) for end in TABLE_POINTS if min(end, COMMON) <= last]
+        if not self.field.has_curves and not self.field.own:
+            return tuple(known)
+        step = 5.0 if last >= 50 else 1.0 if last >= 5 else last / 10
+        every = [round(float(end), 6) for end in np.arange(step, last - step / 2, step)]
+        return tuple(sorted({*every, *known, last}))
 
     def improvement(self, ours: str, theirs: str) -> Estimate:
         """P(a run of ours beats one of theirs on a game)."""

@@ -107,7 +107,7 @@ def test_command_away_from_atari(tmp_path, capsys):
         write_run(tmp_path / recipe, env="minatar/breakout", recipe=recipe, scores=scores, steps=2_500)
     assert main(["compare", str(tmp_path)]) == 0
     out = capsys.readouterr().out
-    assert "minatar/breakout at 30,000 frames; no agents are published" in out
+    assert "minatar/breakout at 30,000 frames (scores averaged over the last 10,000); no agents are published" in out
     assert "c2d (own) > c51 (own)" in out and "of both at this effect" in out
     assert "rewards clipped to ±: none (c2d (own)) | 1.0 (c51 (own))" in out
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from c2d.reporting.curves import Run
 from c2d.reporting.field import Field
-from c2d.reporting.figures.style import Look, canvas, looks, short_number
+from c2d.reporting.figures.style import Look, canvas, legend_columns, looks, short_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,11 +25,10 @@ def learning_curves(
     """Moving averages; a line is the mean over seeds, its band their range."""
     figure, axes, small = _grid(len(games))
     drawn = looks(agents)
-    ends = np.unique(np.linspace(min(1.0, last), last, _POINTS).round(0 if last >= 50 else 6))
     unit, name = (1.0, "million frames") if last >= 1 else (1e3, "thousand frames")
     for axis, game in zip(axes, games, strict=False):
         for agent in agents:
-            _curve(axis, field.of(agent, game), ends, window, unit, drawn[agent], small)
+            _curve(axis, field.of(agent, game), last, window, unit, drawn[agent], small)
         _dress(axis, titles.get(game, game), last * unit, small)
     return _finish(figure, axes, len(games), drawn, f"Mean training score against {name}", small)
 
@@ -67,9 +66,8 @@ def mean_atoms(runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     return ends, low, high
 
 
-def _curve(
-    axis: Axes, runs: Sequence[Run], ends: np.ndarray, window: float, unit: float, look: Look, small: bool
-) -> None:
+def _curve(axis: Axes, runs: Sequence[Run], last: float, window: float, unit: float, look: Look, small: bool) -> None:
+    ends = _thinned(runs, last)
     lines = np.array([run.averages(ends, window) for run in runs if run.ends.size])
     if not lines.size:
         return
@@ -81,6 +79,14 @@ def _curve(
     axis.plot(at, np.nanmean(lines, 0), color=look.color, ls=look.dash, lw=width, marker="." if told.sum() < 3 else "")
     if len(lines) > 1:
         axis.fill_between(at, np.nanmin(lines, 0), np.nanmax(lines, 0), color=look.color, alpha=0.15, lw=0)
+
+
+def _thinned(runs: Sequence[Run], last: float) -> np.ndarray:
+    """Ends of iterations up to `last`, at most a hundred, the last among them."""
+    ends = np.unique(np.concatenate([np.zeros(0), *(run.ends for run in runs)]).round(6))
+    ends = ends[ends <= last + 1e-6]
+    chosen = np.linspace(0, len(ends) - 1, min(len(ends), _POINTS)).round().astype(int)
+    return ends[chosen] if len(ends) else ends
 
 
 def _grid(count: int) -> tuple[Figure, list[Axes], bool]:
@@ -119,8 +125,7 @@ def _finish(figure: Figure, axes: list[Axes], used: int, drawn: dict[str, Look],
         for axis in axes[: max(used - 6, 0)]:
             axis.tick_params(labelbottom=False)
     handles = [Line2D([], [], color=look.color, ls=look.dash, lw=look.width) for look in drawn.values()]
-    place = "upper center" if small else "outside upper center"
-    options: dict[str, Any] = {"loc": place, "ncols": min(len(handles), 6)}
-    figure.legend(handles, list(drawn), **options)
+    place: Any = "upper center" if small else "outside upper center"
+    figure.legend(handles, list(drawn), loc=place, ncols=legend_columns(list(drawn), figure.get_figwidth()))
     figure.supxlabel(words, fontsize=7.5 if small else 8, y=0.004 if small else None)
     return figure

@@ -107,7 +107,7 @@ def drawing() -> Iterator[None]:
         raise UserError("figures need matplotlib: pip install 'c2d[report]'") from None
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_SETTINGS)
+        matplotlib.rcParams.update(_SETTINGS)  # type: ignore[arg-type]
         yield
 
 
@@ -135,6 +135,13 @@ def files(figure: Figure, dpi: int = 250) -> dict[str, bytes]:
         figure.savefig(stream, format=kind, dpi=dpi, metadata=metadata)
         found[kind] = stream.getvalue()
     return found
+
+
+def legend_columns(names: Sequence[str], inches: float) -> int:
+    """As many columns as fit across a figure; a letter takes a tenth of an inch at most, a line as much as six."""
+    widths = sorted((len(name) + 6 for name in names), reverse=True)
+    fitting = (count for count in range(len(names), 1, -1) if sum(widths[:count]) <= 10 * inches)
+    return next(fitting, 1)
 
 
 def short_number(value: float, _: Any = None) -> str:

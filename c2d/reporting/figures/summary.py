@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from c2d.reporting.aggregate import TITLES
-from c2d.reporting.figures.style import Look, canvas, looks
+from c2d.reporting.figures.style import Look, canvas, legend_columns, looks
 from c2d.reporting.study import Band, Estimate, Study
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ def profile_and_progress(study: Study, progress: dict[str, Band]) -> Figure:
     _progress(right, progress, drawn, "iqm")
     for axis in (left, right):
         axis.grid(True)
-    figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=_columns(study.agents))
+    figure.legend(
+        *left.get_legend_handles_labels(), loc="outside upper center", ncols=legend_columns(study.agents, 7.2)
+    )
     return figure
 
 
@@ -51,7 +53,9 @@ def efficiency(study: Study, progress: dict[str, dict[str, Band]]) -> Figure:
     for axis, name in zip(axes, ("mean", "median"), strict=True):
         _progress(axis, progress[name], drawn, name)
         axis.grid(True)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=_columns(study.agents))
+    figure.legend(
+        *axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=legend_columns(study.agents, 7.2)
+    )
     return figure
 
 
@@ -82,7 +86,7 @@ def improvement(rows: Sequence[tuple[str, str, Estimate]], agents: Sequence[str]
     for row, (ours, _, estimate) in enumerate(reversed(rows)):
         _estimate(axis, row, estimate, drawn[ours])
     axis.axvline(0.5, color="#999999", lw=0.8, ls=(0, (2, 2)))
-    axis.set(xlim=(0, 1), yticks=range(len(rows)), ylim=(-0.6, len(rows) - 0.4))
+    axis.set(xlim=(-0.02, 1.02), yticks=range(len(rows)), ylim=(-0.6, len(rows) - 0.4))
     axis.set_yticklabels([f"{ours} > {theirs}" for ours, theirs, _ in reversed(rows)])
     axis.set_xlabel("Probability of improvement (at 0.5 neither is better)")
     axis.tick_params(axis="y", length=0)
@@ -127,9 +131,8 @@ def _line(axis: Axes, band: Band, look: Look, label: str, marker: str = "") -> N
 
 
 def _progress(axis: Axes, progress: dict[str, Band], drawn: dict[str, Look], name: str) -> None:
-    sparse = max((len(band.at) for band in progress.values()), default=0) <= 8
     for agent, band in progress.items():
-        _line(axis, band, drawn[agent], agent, drawn[agent].marker if sparse else "")
+        _line(axis, band, drawn[agent], agent, drawn[agent].marker if len(band.at) <= 8 else "")
     axis.set(xlabel="Million frames", ylabel=_LABELS[name])
     axis.set_xlim(left=0)
 
@@ -142,8 +145,3 @@ def _estimate(axis: Axes, row: int, estimate: Estimate, look: Look) -> None:
         axis.vlines(estimate.point, row - 0.36, row + 0.36, color="#111111", lw=1.4)
     else:
         axis.plot([estimate.point], [row], marker=look.marker, color=look.color, markersize=6)
-
-
-def _columns(agents: Sequence[str]) -> int:
-    fits = sum(len(agent) + 6 for agent in agents) < 75  # letters across 7.2 inches
-    return len(agents) if fits else 4

@@ -64,12 +64,12 @@ def _support(field: Field) -> Entry:
 
 
 def _h(x: np.ndarray) -> np.ndarray:
-    return np.sign(x) * (np.sqrt(1 + np.abs(x)) - 1) + _EPSILON * x
+    return np.asarray(np.sign(x) * (np.sqrt(1 + np.abs(x)) - 1) + _EPSILON * x)
 
 
 def _h_inverse(y: np.ndarray) -> np.ndarray:
     root = (np.sqrt(1 + 4 * _EPSILON * (np.abs(y) + 1 + _EPSILON)) - 1) / (2 * _EPSILON)
-    return np.sign(y) * (root**2 - 1)
+    return np.asarray(np.sign(y) * (root**2 - 1))
 
 
 def _counterexample() -> Entry:

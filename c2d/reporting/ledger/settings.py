@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import metadata
+from typing import Any
 
 from c2d.agents.recipes import RECIPES
 from c2d.config import Config, flat, to_json
@@ -11,17 +12,20 @@ from c2d.envs.protocols import PROTOCOLS
 from c2d.reporting.ledger.entry import DIFFERS, Entry, compared
 
 _COMMAND = "c2d train breakout --help"
+_GAMES = "c2d report --published-only"
 _PART = "Tables of settings"
 
-# what the paper prints -> (setting, factor from its unit to ours, value in the paper)
-_PROTOCOL = {
+_Rows = dict[str, tuple[str, int | None, Any]]
+
+# what the paper prints -> (setting, factor from our unit to its, value in the paper)
+_PROTOCOL: _Rows = {
     "min. training ε": ("schedule.epsilon-min", 1, 0.01),
     "ε-decay schedule, frames": ("schedule.epsilon-decay-steps", 4, 1_000_000),
     "min. history to start learning, frames": ("schedule.random-history", 4, 80_000),
     "target network update frequency, frames": ("schedule.target-period", 4, 32_000),
     "sticky actions": ("rules.sticky", 1, 0.25),
 }
-_ATARI = {
+_ATARI: _Rows = {
     "frame dimensions, pixels": ("rules.frame-size", 1, 84),
     "max episode length, steps": ("rules.cap-steps", 1, 27_000),
     "max episode length, frames": ("rules.cap-steps", 4, 108_000),
@@ -31,7 +35,7 @@ _ATARI = {
     "sticky actions": ("rules.sticky", 1, 0.25),
     "discount γ": ("schedule.gamma", 1, 0.99),
 }
-_C2D = {
+_C2D: _Rows = {
     "number of atoms N": ("head.atoms", 1, 32),
     "learning rate": ("optim.learning-rate", 1, 0.5e-4),
     "Adam ε": ("optim.eps", 1, 3.125e-4),
@@ -70,14 +74,11 @@ def entries() -> list[Entry]:
     frames = ours["iterations"] * ours["schedule.steps-per-iteration"] * ours["rules.action-repeat"]
     found += [
         compared(_PART, 'Table "C2D settings": training volume, frames', _COMMAND, 200_000_000, frames),
-        compared(_PART, "Evaluation: number of games", REPORT_GAMES, 55, len(BENCHMARK)),
+        compared(_PART, "Evaluation: number of games", _GAMES, 55, len(BENCHMARK)),
         _version('Table "Atari specific settings": ALE version', "6.2", "ale-py"),
         _version('Table "C2D settings": TensorFlow version', "2.5", "torch"),
     ]
     return found
-
-
-REPORT_GAMES = "c2d report --published-only"
 
 
 def _version(what: str, expected: str, package: str) -> Entry:
