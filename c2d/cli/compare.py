@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> None:
         raise UserError(f"--at is {chosen.at:g}; accepted: above 0, up to 200 (million frames)")
     if chosen.replications < 100 or chosen.seed < 0:
         raise UserError("--replications must be at least 100, --seed 0 or greater")
-    from c2d.reporting.assemble import choice, unlike
+    from c2d.reporting.assemble import choice, unlike, unlike_agents
     from c2d.reporting.compare import elsewhere, on_atari, unlike_rules
     from c2d.reporting.field import gather, human_games
     from c2d.reporting.matching import match
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> None:
     if human_games(game for agent in field.own for game in field.games_of(agent)):
         matched = match(field, how, chosen.at)
         told += [*matched.notes, *unlike(own, field)]
-        print("\n".join(on_atari(matched)))
+        print("\n".join(on_atari(matched, unlike_agents(own, field))))
     print("\n".join(elsewhere(field, how)))
     for note in dict.fromkeys(told):
         print(f"note: {note}")

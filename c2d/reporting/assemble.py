@@ -11,7 +11,7 @@ from c2d import __version__
 from c2d.envs.games import GAMES
 from c2d.errors import UserError, did_you_mean
 from c2d.reporting import elsewhere
-from c2d.reporting.conventions import convention
+from c2d.reporting.conventions import NOMINAL, convention
 from c2d.reporting.field import Field, gather, human_games
 from c2d.reporting.matching import match
 from c2d.reporting.own import OwnRun, read_own
@@ -21,6 +21,11 @@ from c2d.reporting.references import TABLES, reference
 from c2d.reporting.report import Report
 from c2d.reporting.sections import PAPER_GAMES, Sections, Wishes
 from c2d.reporting.study import Choice
+
+_LENGTHS = (
+    " Published runs of C2D have 200 iterations of 1M frames, the others 199: at 200M the last one that all have "
+    "counts, or with convention `figures` the last of each."
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,8 @@ def assemble(request: Request) -> Report:
         matched = match(field, chosen, request.at)
         told += [*matched.notes, *unlike(own, field)]
         study = matched.study
-        wishes = Wishes(wanted or (study.games[:4] if own else PAPER_GAMES), _rivals(request.against, field))
+        close = wanted or (study.games[:4] if own else PAPER_GAMES)
+        wishes = Wishes(close, _rivals(request.against, field), unlike_agents(own, field))
         builder = Sections(study, wishes)
         sections += builder.build()
         numbers |= {"frames_millions": study.frames, "games": study.games, **builder.numbers}
@@ -89,6 +95,16 @@ def unlike(own: Sequence[OwnRun], field: Field) -> list[str]:
     return [words.replace("{}", ", ".join(agents), 1) + " (own | published)" for words, agents in found.items()]
 
 
+def unlike_agents(own: Sequence[OwnRun], field: Field) -> tuple[str, ...]:
+    """Published agents whose scores arose under rules that differ from those of an own run."""
+    passports = [one.passport for one in own if one.run.key.game in GAMES]
+    return tuple(
+        agent
+        for agent in field.published
+        if any(differences(passport, published_passport(agent)) for passport in passports)
+    )
+
+
 def _rivals(names: tuple[str, ...], field: Field) -> tuple[str, ...]:
     for name in names:
         if name not in field.agents:
@@ -111,7 +127,7 @@ def _fact(chosen: Choice, games: int, frames: float) -> str:
     return (
         f"Compared on {games} game{'s' * (games != 1)} at {frames:g}M frames. Scores: convention "
         f"`{chosen.convention.name}`, {chosen.convention.words}; normalized by the table `{chosen.references}` of "
-        f"{' / '.join(TABLES)} (0 is random play, 1 a human tester)."
+        f"{' / '.join(TABLES)} (0 is random play, 1 a human tester)." + (_LENGTHS if frames >= NOMINAL else "")
     )
 
 

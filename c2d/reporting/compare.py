@@ -20,18 +20,24 @@ from c2d.reporting.study import Choice, Estimate, Study
 _MOST_GAMES = 12  # shown one by one
 
 
-def on_atari(match: Match) -> list[str]:
-    """Own agents and published ones at the same games and frames."""
+def on_atari(match: Match, unlike: Sequence[str] = ()) -> list[str]:
+    """Own agents and published ones at the same games and frames; `unlike` ones get a star."""
     study = match.study
+    starred = {agent: f"{agent} *" if agent in unlike else agent for agent in study.agents}
     lines = [
         f"at {study.frames:g}M frames on {_list([game_title(game) for game in study.games])}; "
         f"scores: {study.choice.convention.words}, normalized by {study.choice.references}",
         "",
         *_grid(
             ["agent", "runs per game", *TITLES.values()],
-            [[a, _runs(study, a), *(said(study.aggregates[a][name], 2) for name in TITLES)] for a in study.agents],
+            [
+                [starred[a], _runs(study, a), *(said(study.aggregates[a][name], 2) for name in TITLES)]
+                for a in study.agents
+            ],
         ),
         "human-normalized (0 random play, 1 human), 95 % stratified-bootstrap intervals where every game has two runs",
+        *["* scored under other rules than the own runs: see the notes"]
+        * any(agent in unlike for agent in study.agents),
         "",
     ]
     if len(study.games) <= _MOST_GAMES:

@@ -41,7 +41,7 @@ class Convention:
 
 
 CONVENTIONS = {
-    "table": Convention("table", 5.0, False, "dqn-zoo", "mean of the last 5 iterations of 1M frames (5M frames)"),
+    "table": Convention("table", 5.0, False, "dqn-zoo", "mean of the last 5M frames (5 iterations)"),
     "figures": Convention("figures", 1.0, True, "paper-figures", "one raw iteration of 1M frames"),
 }
 

@@ -100,7 +100,7 @@ def _one(study: Study, game: str, number: int, numbers: dict[str, Any]) -> Secti
         caption = (
             f"{caption} The figure shows the probability that a run of the first agent scores more than one of "
             "the second; "
-            "bars are 95 % intervals, where seeds suffice for one."
+            "bars are 95 % intervals. With one seed each there is none, and it tells only which run was ahead."
         )
     picture = files(summary.improvement(pairs, study.agents)) if pairs else {}
     return Section(f"elsewhere-{number}", f"Scores on {where}", caption, picture, (table,))

@@ -38,22 +38,23 @@ def _ends(estimate: Estimate) -> tuple[float | None, float | None]:
     return (None, None) if estimate.interval is None else estimate.interval
 
 
-def overview(study: Study) -> Table:
-    """Who is compared, on how many runs."""
+def overview(study: Study, unlike: Sequence[str] = ()) -> Table:
+    """Who is compared, on how many runs; `unlike` agents were scored under other rules than the own runs."""
     rows: list[tuple[str, ...]] = []
     data: list[tuple[Cell, ...]] = []
     for agent in study.agents:
         counts = (~np.isnan(study.scores(agent))).sum(0)
         runs = f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
         kind = "own" if agent in study.field.own else "published"
-        rows.append((agent, kind, str(len(study.games)), runs))
-        data.append((agent, kind, len(study.games), int(counts.min()), int(counts.max())))
+        rules = "differ: see the notes" if agent in unlike else "–" if kind == "own" or not study.field.own else "alike"
+        rows.append((agent, kind, str(len(study.games)), runs, rules))
+        data.append((agent, kind, len(study.games), int(counts.min()), int(counts.max()), rules))
     return Table(
         "agents",
         f"Agents compared at {study.frames:g}M frames, and how many runs each has per game.",
-        ("agent", "from", "games", "runs per game"),
+        ("agent", "from", "games", "runs per game", "rules beside own"),
         tuple(rows),
-        ("agent", "from", "games", "runs_min", "runs_max"),
+        ("agent", "from", "games", "runs_min", "runs_max", "rules"),
         tuple(data),
     )
 

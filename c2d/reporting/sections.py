@@ -26,6 +26,7 @@ class Wishes:
 
     games: tuple[str, ...] = PAPER_GAMES  # of the close-up
     against: tuple[str, ...] = ()  # rivals of the bars of difference
+    unlike: tuple[str, ...] = ()  # published agents scored under rules other than the own runs'
 
 
 class Sections:
@@ -73,7 +74,7 @@ class Sections:
             f"a stratified bootstrap over runs ({study.choice.replications:,} replications); the line is the estimate. "
             f"Optimality gap: how far scores stay below human ones on average, less is better.{without}",
             files(summary.aggregates(study)),
-            (measures.aggregate_table(study), measures.overview(study)),
+            (measures.aggregate_table(study), measures.overview(study, self.wishes.unlike)),
         )
 
     def _profile(self) -> Section:

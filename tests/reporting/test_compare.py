@@ -98,6 +98,7 @@ def test_command(tmp_path, capsys):
         assert f"c2d (own) > {agent}" in out
     assert "Pong" in out and "settled: better" in out
     assert "box1 is in progress" in out
+    assert "C2D *" in out and "* scored under other rules" in out
     assert "rules of C2D: a lost life ends the learner's episode: no | yes" in out
 
 

@@ -115,6 +115,8 @@ def test_own_runs_stand_beside_published_agents(own):
     assert numbers["games"] == ["boxing", "pong"] and numbers["frames_millions"] == 12
     assert set(numbers["aggregates"]) == {"IQN", f"{EVIL} (own)", f"{INPUT} (own)"}
     assert any("left out at 12M frames" in note and "Rainbow" in note for note in numbers["notes"])
+    rules = {row["agent"]: row["rules"] for row in csv.DictReader((own / "tables/agents.csv").open())}
+    assert rules["IQN"] == "differ: see the notes"
     chances = {(one["first"], one["second"]): one["point"] for one in numbers["probability_of_improvement"]}
     assert chances[f"{EVIL} (own)", "IQN"] < 0.5  # IQN was made 1 or 2 points better
     assert numbers["elsewhere"][f"gym/{EVIL}"]["frames"] == 6000
