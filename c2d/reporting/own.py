@@ -117,11 +117,10 @@ def _unlike(settings: list[dict[str, str]]) -> list[str]:
 def _curve(records: RunRecords, name: str) -> Run:
     env = str(records.config["env"])
     family, _, game = env.partition("/")
-    repeat = records.config.get("rules", {}).get("action_repeat", 1)
     lines = records.iterations
-    frames = [line["frames"] if line.get("frames") is not None else line["steps"] * repeat for line in lines]
+    frames = [line["steps"] * _repeat(records.config) for line in lines]
     ends = np.array(frames, dtype=np.float64) / 1e6
-    key = Key(name, game if family == "atari" else clean(env), int(records.config["seed"]))
+    key = Key(name, clean(game if family == "atari" else env), int(records.config["seed"]))
     return Run(
         key,
         ends=ends,
@@ -131,6 +130,13 @@ def _curve(records: RunRecords, name: str) -> Run:
         high=_figures(lines, "atom_max"),
         source=str(records.path),
     )
+
+
+def _repeat(config: dict[str, Any]) -> int:
+    """Emulated frames per agent step."""
+    rules = config.get("rules")
+    repeat = rules.get("action_repeat") if isinstance(rules, dict) else None
+    return repeat if type(repeat) is int and 0 < repeat < 1000 else 1
 
 
 def _figures(lines: tuple[dict[str, Any], ...], name: str) -> np.ndarray:

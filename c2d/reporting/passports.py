@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from c2d.envs.protocols import PROTOCOLS
+from c2d.reporting.own import clean
 
 _TRAINING = "mean raw score of the whole training games that ended in an iteration"
 
@@ -21,29 +22,29 @@ def published_passport(agent: str) -> dict[str, Any]:
 
 
 def _cap(passport: dict[str, Any]) -> str:
-    steps, repeat, frames = (passport.get(key) for key in ("cap_steps", "action_repeat", "cap_frames"))
-    caps = [cap for cap in (frames, steps * (repeat or 1) if isinstance(steps, int) else None) if cap is not None]
+    steps, repeat, frames = (_count(passport.get(key)) for key in ("cap_steps", "action_repeat", "cap_frames"))
+    caps = [cap for cap in (frames, None if steps is None else steps * (repeat or 1)) if cap is not None]
     return f"{min(caps):,} frames" if caps else "none"
 
 
-def _yes(value: Any) -> str:
-    return {True: "yes", False: "no"}.get(value, str(value))
+def _count(value: Any) -> int | None:
+    return value if type(value) is int else None
 
 
 def _plain(value: Any) -> str:
-    return "none" if value is None else str(value)
+    return {"None": "none", "True": "yes", "False": "no"}.get(str(value), clean(str(value)))
 
 
 # what matters: words, the fact of a passport it is read from, and how it is said
 _MATTERS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
-    ("a lost life ends the learner's episode", "life_loss_ends_episode", _yes),
+    ("a lost life ends the learner's episode", "life_loss_ends_episode", _plain),
     ("sticky actions", "sticky", _plain),
     ("rewards clipped to ±", "clip_reward", _plain),
     ("frames per step", "action_repeat", _plain),
     ("idle frames at the start", "noop_max", _plain),
-    ("all 18 actions", "full_action_set", _yes),
+    ("all 18 actions", "full_action_set", _plain),
     ("a cut game counts for the learner as", "truncation", _plain),
-    ("scores", "recorded_score", lambda value: "of training" if value == _TRAINING else str(value)),
+    ("scores", "recorded_score", lambda value: "of training" if value == _TRAINING else clean(str(value))),
 )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from c2d.errors import UserError
 
 _HEADER = ("config", "passport", "versions", "measured")
+_LARGEST = 1e15  # no figure of a record is beyond this
 _ITERATION = (
     "iteration",
     "steps",
@@ -63,7 +64,7 @@ def read_run(path: Path) -> RunRecords:
 def _line(file: Path, number: int, line: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise UserError(f"{file} is damaged in line {number}: {error}") from None
     if not isinstance(value, dict):
         raise UserError(f"{file} is damaged in line {number}: it holds no record")
@@ -108,20 +109,31 @@ def read_what_is_there(path: Path) -> tuple[RunRecords, list[str]]:
     if header is None:
         header = {"config": _object(path / "config.json"), "passport": _object(path / "passport.json")}
         notes.append(f"{file} has no usable first line: config.json and passport.json are used instead")
-    ordered = tuple(iterations[number] for number in sorted(iterations))
+    ordered = _increasing(file, [iterations[number] for number in sorted(iterations)], notes)
     if len(notes) > 3:
         notes = [*notes[:2], f"{file}: {len(notes)} lines are damaged and skipped in all"]
     return RunRecords(path, header, ordered, _summary(path / "summary.json")), notes
+
+
+def _increasing(file: Path, records: list[dict[str, Any]], notes: list[str]) -> tuple[dict[str, Any], ...]:
+    """Without those whose steps do not go on from the iteration before."""
+    kept: list[dict[str, Any]] = []
+    for record in records:
+        if record["steps"] > (kept[-1]["steps"] if kept else 0):
+            kept.append(record)
+        else:
+            notes.append(f"{file}: iteration {record['iteration']} has too few steps; it is skipped")
+    return tuple(kept)
 
 
 def _plausible(file: Path, number: int, record: dict[str, Any]) -> int:
     """The iteration a line tells of, if its figures are figures."""
     _require(file, number, record, ("iteration", "steps", "mean_score"))
     for key in ("iteration", "steps", "frames", "mean_score", "atom_min", "atom_max"):
-        value = record.get(key)
+        value: Any = record.get(key)
         missing = value is None and key not in ("iteration", "steps")
-        if not missing and (isinstance(value, bool) or not isinstance(value, (int, float))):
-            raise UserError(f'{file} is damaged in line {number}: "{key}" is no number')
+        if not missing and (type(value) not in (int, float) or not abs(value) < _LARGEST):
+            raise UserError(f'{file} is damaged in line {number}: "{key}" is no plausible number')
     return int(record["iteration"])
 
 

@@ -16,7 +16,7 @@ from c2d.reporting.matching import WHERE
 from c2d.reporting.page import Section
 from c2d.reporting.study import Band, Estimate, Study
 
-PAPER_GAMES = ("centipede", "demonattack", "doubledunk", "tennis")  # of the paper's four-game figure
+PAPER_GAMES = ("centipede", "demonattack", "doubledunk", "tennis")  # images/strongweak.svg of github.com/bjliaa/c2d
 _BAND = "Bands are pointwise 95 % intervals of a stratified bootstrap over runs."
 
 

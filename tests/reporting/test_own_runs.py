@@ -7,6 +7,7 @@ import pytest
 
 from c2d.errors import UserError
 from c2d.reporting.own import clean, read_own
+from c2d.reporting.passports import differences, published_passport
 from tests.reporting.made_up import write_run
 
 
@@ -103,6 +104,43 @@ def test_damaged_config(tmp_path):
     file.write_text("\n".join([json.dumps(value), *rest]) + "\n")
     with pytest.raises(UserError, match="\"seed\" is 'one'"):
         read_own([path])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"mean_score": 2.0', '"mean_score": Infinity'),
+        ('"mean_score": 2.0', '"mean_score": true'),
+        ('"steps": 500000', '"steps": 10'),
+        ('"steps": 500000', '"steps": 1e300'),
+    ],
+)
+def test_figures_that_cannot_be(tmp_path, old, new):
+    file = write_run(tmp_path / "a", scores=(1.0, 2.0)) / "records.jsonl"
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+    (one,), notes = read_own([tmp_path / "a"])
+    np.testing.assert_array_equal(one.run.values, [1.0])
+    assert len(notes) == 1 and "skipped" in notes[0]
+
+
+def test_hostile_headers_are_met_with_words(tmp_path):
+    path = write_run(tmp_path / "a", cap_steps="many", sticky=["\x1b[31m"], life_loss_ends_episode={"a": 1})
+    file = path / "records.jsonl"
+    header, *rest = file.read_text().splitlines()
+    value = json.loads(header)
+    value["config"]["rules"] = [1, 2]
+    file.write_text("\n".join([json.dumps(value), *rest]) + "\n")
+    (one,), _ = read_own([path])
+    assert one.run.ends.tolist() == [0.25, 0.5]  # no action repeat is told
+    told = differences(one.passport, published_passport("C2D"))
+    assert len(told) == 3 and not any("\x1b" in words for words in told)
+    value["config"]["agent"] = json.loads("[" * 900 + "]" * 900)
+    value["config"]["agent"] = {"x": value["config"]["agent"]}
+    file.write_text("[" * 100_000 + "\n" + "\n".join([json.dumps(value), *rest]) + "\n")
+    (_,), notes = read_own([path])
+    assert any("line 1" in note for note in notes)
 
 
 def test_names_are_fit_to_print():
