@@ -171,7 +171,7 @@ class Study:
 
 def _drawn_means(scores: Array, seed: int) -> Array:
     """Means of resampled runs: [replications, games]."""
-    return replicate(scores, {"mean": game_means}, 5_000, seed)["mean"]
+    return replicate(scores, {"mean": game_means}, 2_000, seed)["mean"]
 
 
 def _row(at: float, scores: Array, name: str, spreads: dict[str, Interval]) -> tuple[float, float, float, float]:

@@ -98,7 +98,10 @@ def improvement(rows: Sequence[tuple[str, str, Estimate]], agents: Sequence[str]
 def differences(gaps: dict[str, Estimate], ours: str, theirs: str, titles: dict[str, str]) -> Figure:
     """Bars of difference per game, the best on top, on a scale that is linear up to 1 and logarithmic beyond."""
     order = sorted(gaps, key=lambda game: gaps[game].point)
-    figure, (axis,) = canvas(1, 1, 6.0, 0.9 + 0.155 * len(order))
+    height = 0.9 + 0.155 * len(order)
+    figure, (axis,) = canvas(1, 1, 6.0, height, layout=None)
+    longest = max(len(titles[game]) for game in order)  # letters of 6.5 points
+    figure.subplots_adjust(left=(0.25 + 0.058 * longest) / 6, right=0.97, bottom=0.5 / height, top=1 - 0.1 / height)
     drawn = looks((ours, theirs))
     points = np.array([gaps[game].point for game in order])
     colors = [drawn[ours if point > 0 else theirs].color for point in points]
