@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_POINTS = 100  # per line in a small panel
+_POINTS = 70  # per line in a small panel
 
 
 def learning_curves(
@@ -82,7 +82,7 @@ def _curve(axis: Axes, runs: Sequence[Run], last: float, window: float, unit: fl
 
 
 def _thinned(runs: Sequence[Run], last: float) -> np.ndarray:
-    """Ends of iterations up to `last`, at most a hundred, the last among them."""
+    """Ends of iterations up to `last`, at most seventy, the last among them."""
     ends = np.unique(np.concatenate([np.zeros(0), *(run.ends for run in runs)]).round(6))
     ends = ends[ends <= last + 1e-6]
     chosen = np.linspace(0, len(ends) - 1, min(len(ends), _POINTS)).round().astype(int)
