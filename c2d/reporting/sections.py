@@ -17,6 +17,7 @@ from c2d.reporting.page import Section
 from c2d.reporting.study import Band, Estimate, Study
 
 PAPER_GAMES = ("centipede", "demonattack", "doubledunk", "tennis")  # images/strongweak.svg of github.com/bjliaa/c2d
+SMOOTHING = 5.0  # millions of frames, of learning curves with either convention, as in the paper
 _BAND = "Bands are pointwise 95 % intervals of a stratified bootstrap over runs."
 
 
@@ -116,16 +117,14 @@ class Sections:
 
     def _panels(self, name: str, title: str, games: Sequence[str]) -> Section:
         agents = self._with_curves(games)
-        window = self.study.choice.convention.window
         absent = [agent for agent in self.study.agents if agent not in agents]
         if not agents:
             return Section(name, title, "", missing=f"Not drawn: there are no curves of these games here. {WHERE}.")
-        figure = panels.learning_curves(self.study.field, agents, games, self.last, window, self.titles)
-        average = f"moving averages over {window:g}M frames" if window > 1 else "single iterations of 1M frames"
+        figure = panels.learning_curves(self.study.field, agents, games, self.last, SMOOTHING, self.titles)
         return Section(
             name,
             title,
-            f"Mean training score of whole games, {average}. Lines are means over seeds, bands the range from the "
+            f"Mean training score of whole games, moving averages over {SMOOTHING:g}M frames. Lines are means over seeds, bands the range from the "
             "lowest to the highest seed.",
             files(figure),
             missing=f"Without curves of {', '.join(absent)}: only tables of these are here. {WHERE}." if absent else "",
