@@ -124,9 +124,8 @@ class Sections:
         return Section(
             name,
             title,
-            f"Mean training score of whole games, moving averages over {SMOOTHING:g}M frames. Lines are means over seeds, "
-            "bands the range from the "
-            "lowest to the highest seed.",
+            f"Mean training score of whole games, moving averages over {SMOOTHING:g}M frames. Lines are means over "
+            "seeds, bands the range from the lowest to the highest seed.",
             files(figure),
             missing=f"Without curves of {', '.join(absent)}: only tables of these are here. {WHERE}." if absent else "",
         )
