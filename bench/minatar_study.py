@@ -17,18 +17,12 @@ import numpy as np
 
 from c2d.files import write_atomically
 from c2d.plans.plan import MINATAR
+from c2d.reporting.aggregate import iqm
+from c2d.reporting.bootstrap import intervals
 from c2d.reporting.runs import RunRecords, read_run
 
 LAST = 2  # iterations at the end of which the scores are averaged
 RESAMPLES = 2_000
-
-
-def iqm(values: np.ndarray) -> float:
-    """Mean of the middle half; fractions of a value count as such (Agarwal et al. 2021)."""
-    ordered, n = np.sort(values), len(values)
-    cut = n / 4
-    weights = np.clip(np.minimum(np.arange(1, n + 1) - cut, n - cut - np.arange(n)), 0, 1)
-    return float(ordered @ weights / weights.sum())
 
 
 def final_score(run: RunRecords) -> float:
@@ -52,13 +46,10 @@ def collect(where: Path) -> dict[tuple[str, str], list[RunRecords]]:
 
 def interval(groups: list[np.ndarray]) -> tuple[float, float, float]:
     """IQM over games and seeds, and its 95 % interval: seeds resampled within each game."""
-    rng = np.random.default_rng(0)
-    draws = [
-        iqm(np.concatenate([group[rng.integers(len(group), size=len(group))] for group in groups]))
-        for _ in range(RESAMPLES)
-    ]
-    low, high = np.quantile(draws, [0.025, 0.975])
-    return iqm(np.concatenate(groups)), float(low), float(high)
+    rows = max(map(len, groups))
+    scores = np.array([[*group, *[np.nan] * (rows - len(group))] for group in groups]).T  # [seeds, games]
+    low, high = intervals(scores, {"iqm": iqm}, RESAMPLES)["iqm"] or (np.nan, np.nan)
+    return float(iqm(scores)), low, high
 
 
 def table(found: dict[tuple[str, str], list[RunRecords]]) -> tuple[list[str], list[dict[str, Any]]]:

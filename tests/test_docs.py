@@ -49,6 +49,8 @@ def test_the_theory_page_shows_what_its_commands_print(line, capsys, tmp_path, m
 
 def test_there_are_such_commands():
     assert len(FAST) == 3
+
+
 def test_the_evaluation_page_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     tiny_run("minatar/breakout", "runs/minatar-breakout-c2d-s1")
