@@ -72,6 +72,7 @@ def aggregates(study: Study) -> Figure:
         axis.set_yticklabels(agents)
         axis.tick_params(axis="y", length=0)
         axis.locator_params(axis="x", nbins=4)
+        axis.use_sticky_edges = False  # bars of intervals do not begin at the edge
         axis.margins(x=0.12)
         axis.grid(True, axis="x")
         axis.spines["left"].set_visible(False)
