@@ -1,0 +1,122 @@
+"""Files of the runs directory and no others: everything the page shows of a run is opened here.
+
+No symbolic link is followed below the root, nothing but regular files is opened (a pipe would block), and what was
+opened is asked where it really lies, so that a link put in its way in between changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from c2d.web.plain import loads
+
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+SMALL = 1 << 20  # bytes of a file that is no table and no weights
+
+
+class Refused(OSError):
+    """The file lies elsewhere, is no regular file, or is larger than it may be."""
+
+
+class Root:
+    """The directory a user asked to be shown."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).resolve(strict=True)
+
+    def open(self, *parts: str) -> int:
+        """A descriptor of root/part/part/...; OSError if there is no such file inside."""
+        path = self._path(parts)
+        descriptor = os.open(path, _FLAGS)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise Refused(f"{path} is no regular file")
+            real = _where(descriptor, path)
+            if not real.is_relative_to(self.path):
+                raise Refused(f"{path} leads out of {self.path}")
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def read(self, *parts: str, limit: int = SMALL, offset: int = 0) -> bytes:
+        """The file from `offset` on, which must be at most `limit` bytes."""
+        descriptor = self.open(*parts)
+        try:
+            size = os.fstat(descriptor).st_size - offset
+            if size > limit:
+                raise Refused(f"{'/'.join(parts)} has {size:,} bytes; at most {limit:,} are read")
+            return _read_up_to(descriptor, limit, offset)
+        finally:
+            os.close(descriptor)
+
+    def read_end(self, *parts: str, count: int) -> bytes:
+        """The last `count` bytes."""
+        descriptor = self.open(*parts)
+        try:
+            return _read_up_to(descriptor, count, max(0, os.fstat(descriptor).st_size - count))
+        finally:
+            os.close(descriptor)
+
+    def read_json(self, *parts: str, limit: int = SMALL) -> dict[str, Any]:
+        """ValueError if it is no JSON object."""
+        value = loads(self.read(*parts, limit=limit))
+        if not isinstance(value, dict):
+            raise ValueError(f"{'/'.join(parts)} holds no object")
+        return value
+
+    def directories(self, *parts: str) -> list[str]:
+        """Names of directories in a directory, links left out; none if it cannot be listed."""
+        try:
+            with os.scandir(self._path(parts)) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        except OSError:
+            return []
+
+    def files(self, *parts: str) -> list[str]:
+        """Names of regular files in a directory, links left out."""
+        try:
+            with os.scandir(self._path(parts)) as entries:
+                return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+        except OSError:
+            return []
+
+    def stat(self, *parts: str) -> os.stat_result | None:
+        """Of a regular file; None if there is none."""
+        try:
+            info = os.lstat(self._path(parts))
+        except (OSError, ValueError):
+            return None
+        return info if stat.S_ISREG(info.st_mode) else None
+
+    def _path(self, parts: tuple[str, ...]) -> Path:
+        for part in "/".join(parts).split("/"):
+            if part == ".." or "\0" in part:
+                raise Refused(f"{'/'.join(parts)!r} is no name of a file in the runs directory")
+        path = self.path.joinpath(*parts)
+        if not path.is_relative_to(self.path):
+            raise Refused(f"{'/'.join(parts)!r} lies outside the runs directory")
+        return path
+
+
+def _where(descriptor: int, path: Path) -> Path:
+    """Where an open file lies, links in its directories resolved."""
+    try:
+        return Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+    except OSError:  # a system without /proc
+        real = path.resolve(strict=True)
+        if not os.path.samestat(os.stat(real), os.fstat(descriptor)):
+            raise Refused(f"{path} was exchanged while it was opened") from None
+        return real
+
+
+def _read_up_to(descriptor: int, count: int, offset: int) -> bytes:
+    parts = []
+    while count > 0 and (data := os.pread(descriptor, min(count, 1 << 24), offset)):
+        parts.append(data)
+        count -= len(data)
+        offset += len(data)
+    return b"".join(parts)
