@@ -11,7 +11,7 @@ from c2d.agents.agent import Distribution
 from c2d.envs.spec import FrameStack
 from c2d.errors import UserError
 from c2d.training.seeding import numpy_generator
-from c2d.types import Step
+from c2d.types import Phi, Step
 from c2d.evaluation.risk import MEAN
 from c2d.web.lens.load import Loaded, open_agent
 from c2d.web.lens.png import encode
@@ -114,7 +114,7 @@ class Player:
         seats: list[dict[str, Any]] = []
         laws = [agent.agent.distribution(self._game(seat).stack.obs) for seat, agent in enumerate(self.agents)]
         for seat, law in enumerate(laws):
-            seats.append(self._judge(law))
+            seats.append(self._judge(law, self.agents[seat].agent.phi))
             for name in ("returns", "atoms", "probs"):
                 parts[f"{seat}.{name}"] = getattr(law, name)
         for number, game in enumerate(self.games):
@@ -130,11 +130,12 @@ class Player:
     def _game(self, seat: int) -> Game:
         return self.games[min(seat, len(self.games) - 1)]
 
-    def _judge(self, law: Distribution) -> dict[str, Any]:
+    def _judge(self, law: Distribution, phi: Phi) -> dict[str, Any]:
         """What each criterion makes of the actions, and which it would take."""
         returns, probs = torch.from_numpy(law.returns), torch.from_numpy(law.probs)
         return {
             "mean": law.mean.tolist(),
+            "mean_atoms": phi.to(torch.from_numpy(law.mean)).tolist(),  # where the mean stands in φ-space
             "values": [criterion(returns, probs).tolist() for criterion in self.criteria],  # [A] each
             "would": [int(criterion.best(returns, probs)) for criterion in self.criteria],
         }

@@ -80,11 +80,11 @@ export class Chart {
     });
     const split = (format) => (_, values) => values.map((v) => (v === null ? "" : format(v)));
     return {
-      ...this.size(), padding: [8, small ? 8 : 14, 0, 0], series: [{}, ...series], bands,
+      ...this.size(), padding: [8, 16, 0, 0], series: [{}, ...series], bands,
       legend: { show: false }, cursor: { points: { size: 6 }, y: false },
       scales: { x: { time: false, distr: this.scale.logX ? 3 : 1 }, y: { distr: this.scale.logY ? 3 : 1, range: this.scale.logY ? undefined : flat } },
       axes: [
-        { ...axis, values: split(xFormat), size: small ? 22 : 36, label: small ? undefined : xLabel, labelSize: 16, labelFont: "11px system-ui, sans-serif", space: 60 },
+        { ...axis, values: split(xFormat), size: small ? 22 : 24, label: small ? undefined : xLabel, labelSize: 14, labelGap: 0, labelFont: "11px system-ui, sans-serif", space: 60 },
         { ...axis, values: split(yFormat), size: 52, space: small ? 26 : 34 },
       ],
       hooks: { setCursor: [(u) => this.read(u)], draw: [(u) => this.nameEnds(u)] },
