@@ -72,7 +72,7 @@ class Kind(NamedTuple):
     number: str | None  # what its number is called; None: it takes none
     example: str
     help: str
-    accepted: str  # numbers, in words
+    accepted: str  # which numbers, in words
     accepts: Callable[[float], bool]
     measure: Callable[..., Tensor]  # (returns, probs[, number])
 
@@ -83,7 +83,7 @@ CRITERIA: dict[str, Kind] = {
         "ALPHA",
         "cvar:0.1",
         "the mean of the worst fraction ALPHA of returns: careful",
-        "above 0 and at most 1",
+        "a number above 0 and at most 1",
         lambda alpha: 0.0 < alpha <= 1.0,
         cvar,
     ),
@@ -91,7 +91,7 @@ CRITERIA: dict[str, Kind] = {
         "BETA",
         "entropic:-0.5",
         "(1/BETA) log E exp(BETA·return): careful below 0, daring above",
-        "not 0 (its limit there is the mean)",
+        "any finite number but 0, where it becomes the mean",
         lambda beta: beta != 0.0,
         entropic,
     ),
@@ -99,7 +99,7 @@ CRITERIA: dict[str, Kind] = {
         "C",
         "mean-std:1",
         "the mean less C standard deviations: careful above 0, daring below",
-        "any",
+        "any finite number",
         lambda _: True,
         mean_std,
     ),
@@ -107,7 +107,7 @@ CRITERIA: dict[str, Kind] = {
         "X",
         "above:5",
         "the probability of a return greater than X; equal ones are decided by the mean",
-        "any",
+        "any finite number",
         lambda _: True,
         above,
     ),
@@ -158,7 +158,9 @@ def criterion(text: str) -> Criterion:
     try:
         value = float(number)
     except ValueError:
-        raise UserError(f'criterion "{text}": "{number}" is no number; {name}:{kind.number}, as in {kind.example}') from None
+        raise UserError(
+            f'criterion "{text}": "{number}" is no number; {name}:{kind.number}, as in {kind.example}'
+        ) from None
     if not (math.isfinite(value) and kind.accepts(value)):
-        raise UserError(f'criterion "{text}": {kind.number} is {number}; accepted: numbers {kind.accepted}')
+        raise UserError(f'criterion "{text}": {kind.number} is {number}; accepted: {kind.accepted}')
     return Criterion(name, value)

@@ -15,7 +15,8 @@ export class Stage {
     this.agents = agents;
     this.onScrub = onScrub;
     this.moments = [];
-    this.at = -1; // the moment shown
+    this.at = -1; // the moment to be shown
+    this.shown = null; // the one whose picture and laws are on the screen: always of one moment
     this.options = { space: "returns", form: "stems", target: true };
     this.marked = null; // {seat, action, atom} under the pointer or the keys
     this.painted = 0;
@@ -54,7 +55,8 @@ export class Stage {
     const canvas = el("canvas.law", { tabindex: 0, role: "img", "aria-label": `Laws of the return of each action, ${agent.recipe}. Arrow keys read atoms.` });
     const tip = el("div.tip");
     const reading = el("div.reading", { "aria-live": "polite" });
-    const title = el("div.seat-title", {}, el("strong", {}, agent.recipe), el("span.soft", {}, ` ${agent.run}${agent.steps ? `, ${count(agent.steps)} steps` : ""}`));
+    const swatch = el("span.swatch", { class: this.agents.length > 1 ? `swatch seat-${k}` : "hidden" });
+    const title = el("div.seat-title", {}, swatch, el("strong", {}, agent.recipe), el("span.soft", {}, ` ${agent.run}${agent.steps ? `, ${count(agent.steps)} steps` : ""}`));
     const criteria = el("table.criteria");
     const node = el("section.seat", { "aria-label": `Agent ${k + 1}: ${agent.recipe}` }, title, el("div.law-frame", {}, canvas, tip), reading);
     const seat = { node, canvas, tip, reading, criteria, view: new LawsView(canvas) };
@@ -120,6 +122,7 @@ export class Stage {
     const ticket = this.wanted;
     const pictures = await Promise.all(moment.games.map((game) => (game.png?.length ? createImageBitmap(new Blob([game.png], { type: "image/png" })) : null)));
     if (ticket !== this.wanted) return false;
+    this.shown = moment;
     if (this.screens.length !== moment.games.length) this.buildScreens(moment.games);
     moment.games.forEach((game, k) => this.drawGame(this.screens[k], game, pictures[k], moment));
     this.redraw();
@@ -144,7 +147,7 @@ export class Stage {
   }
 
   redraw() {
-    const moment = this.current;
+    const moment = this.shown;
     if (!moment) return;
     const colors = this.colors();
     const ranges = this.ranges();
@@ -167,12 +170,15 @@ export class Stage {
   ranges() {
     const { space } = this.options;
     const from = Math.max(0, this.at - CALM);
+    const together = space === "returns"; // returns are the same unit for both agents; φ may differ
     return this.seats.map((_, k) => {
       let [low, high] = [Infinity, -Infinity];
       for (let j = from; j <= this.at; j += 1) {
-        const extent = this.moments[j].extent[k][space];
-        low = Math.min(low, extent[0]);
-        high = Math.max(high, extent[1]);
+        const { extent } = this.moments[j];
+        for (const one of together ? extent : [extent[k]]) {
+          low = Math.min(low, one[space][0]);
+          high = Math.max(high, one[space][1]);
+        }
       }
       const room = (high - low || Math.abs(high) || 1) * 0.05;
       return [low - room, high + room];
@@ -221,7 +227,7 @@ export class Stage {
   }
 
   read() {
-    const seat = this.current.seats[this.marked.seat];
+    const seat = this.shown.seats[this.marked.seat];
     const atom = describeAtom(seat, this.marked);
     const name = this.agents[this.marked.seat].actions[this.marked.action] ?? this.marked.action;
     const lines = [["return", number(atom.value, 5)], ["φ(return)", number(atom.phi, 5)], ["probability", number(atom.p, 3)], ["P(at most this)", number(atom.below, 3)]];
@@ -233,10 +239,10 @@ export class Stage {
 
   moveMark(event, k) {
     const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
-    if (!step || !this.current) return;
+    if (!step || !this.shown) return;
     event.preventDefault();
     event.stopPropagation();
-    const seat = this.current.seats[k];
+    const seat = this.shown.seats[k];
     const now = this.marked?.seat === k ? this.marked : { action: 0, atom: Math.floor(seat.atoms / 2) };
     const clip = (value, most) => Math.min(most - 1, Math.max(0, value));
     const next = { seat: k, action: clip(now.action + step[0], seat.actions), atom: clip(now.atom + step[1], seat.atoms), keys: true };

@@ -59,7 +59,7 @@ export class TraceView {
     ctx.textAlign = "right";
     ctx.textBaseline = "middle";
     ctx.lineWidth = 1;
-    for (const value of ticks(low, high, 3)) {
+    for (const value of ticks(low, high, 6)) {
       const at = Math.round(y(value)) + 0.5;
       ctx.beginPath();
       ctx.moveTo(LEFT, at);
