@@ -16,6 +16,8 @@ from c2d.cli.settings import options
 from c2d.errors import UserError
 
 if TYPE_CHECKING:
+    import uvicorn
+
     from c2d.web.security import Access
 
 DESCRIPTION = (
@@ -49,17 +51,26 @@ def main(arguments: Sequence[str]) -> None:
         raise UserError(f"{chosen.runs} is no directory; accepted: a directory with runs, such as runs")
     if not 0 <= chosen.port <= 65_535:
         raise UserError(f"--port is {chosen.port}; accepted: 0 to 65535")
+    listener = listen(chosen.host, chosen.port)
+    access = access_of(chosen, listener.getsockname()[1])
+    config = server_config(chosen, access)
+    print(headline(chosen, access), flush=True)
+    import uvicorn
+
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def server_config(chosen: Serve, access: Access) -> uvicorn.Config:
+    """How the server runs: quiet, and with a bound on everything that comes in."""
     try:
         import uvicorn
 
         from c2d.web.app import MESSAGE_BYTES, make_app
-        from c2d.web.inside import Root
     except ImportError as error:
         raise UserError(f"the page needs another package ({error.name}): pip install 'c2d[web]'") from None
-    listener = listen(chosen.host, chosen.port)
-    access = access_of(chosen, listener.getsockname()[1])
-    print(headline(chosen, access), flush=True)
-    config = uvicorn.Config(
+    from c2d.web.inside import Root
+
+    return uvicorn.Config(
         make_app(Root(chosen.runs), access, chosen.trust),
         log_level="warning",
         ws="websockets-sansio",
@@ -69,7 +80,6 @@ def main(arguments: Sequence[str]) -> None:
         server_header=False,
         timeout_graceful_shutdown=2,
     )
-    uvicorn.Server(config).run(sockets=[listener])
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -41,7 +41,7 @@ export class LawsView {
   /** what: {seat, names, taken, random, range: [low, high], space, form: "stems" | "cdf", target, colors, marked} */
   draw(what) {
     const { ctx, width, height } = prepared(this.canvas);
-    const { seat, range, space } = what;
+    const { seat, range } = what;
     const rows = seat.actions;
     const tall = (height - AXIS) / rows;
     const [low, high] = range;
@@ -52,7 +52,6 @@ export class LawsView {
     this.drawAxis(ctx, what, width, height, x);
     for (let action = 0; action < rows; action += 1) this.drawRow(ctx, what, action, tall, width);
     if (what.marked) this.drawMark(ctx, what);
-    void space;
   }
 
   scale(seat, withTarget) {
@@ -60,7 +59,7 @@ export class LawsView {
     for (const p of seat.laws.probs) if (p > largest) largest = p;
     if (withTarget && seat.target) for (const p of seat.target.probs) if (p > largest) largest = p;
     largest = Math.min(1, largest);
-    this.top = largest > this.top ? largest : Math.max(largest, this.top * 0.97);
+    this.top = largest > this.top ? largest : Math.max(largest, this.top * 0.92);
   }
 
   drawAxis(ctx, { range: [low, high], colors, space }, width, height, x) {
