@@ -26,7 +26,7 @@ from c2d.web.security import REPORT_POLICY, Access, App, Guard
 
 STATIC = Path(__file__).parent / "static"
 MOST_LENSES = 4  # each is a process of its own
-MESSAGE_BYTES = 16_384  # the largest WebSocket message that is accepted from a page
+MESSAGE_BYTES = 1 << 20  # a larger WebSocket message ends the connection; smaller ones are answered
 _MOST_CURVES = 50
 _REPORT_BYTES = 1 << 26
 
