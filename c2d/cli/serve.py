@@ -25,6 +25,7 @@ DESCRIPTION = (
     "directory and changes nothing in it."
 )
 LOCAL = ("127.0.0.1", "localhost", "::1")
+PORT = 8265
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Serve:
 
     runs: tyro.conf.Positional[str] = "runs"
     """Directory with runs, or one run."""
-    port: int = 8265
+    port: int = PORT
     """Port to listen on; 0: any free one."""
     host: str = "127.0.0.1"
     """Address to listen on. Any other than this machine's own lets others in, and then a token is asked for."""
@@ -118,6 +119,6 @@ def headline(chosen: Serve, access: Access) -> str:
     if access.token is None:
         return f"c2d serve {chosen.runs} | open http://{host}:{access.port} | Ctrl-C ends it"
     return (
-        f"c2d serve {chosen.runs} | open http://{host}:{access.port}/?token={access.token} | whoever has this address can "
-        "look at these runs and let their agents play; it travels unencrypted | Ctrl-C ends it"
+        f"c2d serve {chosen.runs} | open http://{host}:{access.port}/?token={access.token} | whoever has this address "
+        "can look at these runs and let their agents play; it travels unencrypted | Ctrl-C ends it"
     )

@@ -178,5 +178,3 @@ def _games(root: Root, name: str) -> dict[str, Any]:
 
 def _finite(value: float) -> float | None:
     return value if abs(value) < 1e300 else None  # not for NaN either
-
-

@@ -42,6 +42,7 @@ class Run:
         self._records = Tail(root, name, "records.jsonl")
         self._events = Tail(root, name, "events.jsonl")
         self._small: dict[str, tuple[tuple[int, int, int] | None, dict[str, Any]]] = {}
+        self._looked: set[str] = set()  # small files looked at since the last refresh
         self._episodes_mark: tuple[int, int] | None = None
         self._seen: deque[tuple[float, int]] = deque(maxlen=120)  # (time, step) as observed
         self.header: dict[str, Any] = {}
@@ -50,16 +51,23 @@ class Run:
         self.damaged = 0  # lines that could not be read
         self.last_game_step = 0
         self.checkpoints: list[str] = []
+        self._checkpoints_changed: int | None = None
+        self.scores: list[float] = []  # of iterations in which games ended
+        self._spark: tuple[int, list[float]] = (0, [])  # made of so many scores
         self.restarts = 0
 
     # ------------------------------------------------------------------- reading
 
     def refresh(self, held: set[int], now: float) -> None:
         """`held`: inodes of locked files."""
+        self._looked.clear()
         self._take_records()
         self._take_events()
         self._take_last_game()
-        self.checkpoints = [n for n in self.root.directories(self.name, "checkpoints") if CHECKPOINT.fullmatch(n)]
+        changed = self.root.directory_changed(self.name, "checkpoints")
+        if changed != self._checkpoints_changed:
+            self._checkpoints_changed = changed
+            self.checkpoints = [n for n in self.root.directories(self.name, "checkpoints") if CHECKPOINT.fullmatch(n)]
         lock = self.root.stat(self.name, "lock")
         self._locked = lock is not None and lock.st_ino in held
         if not self._seen or self._seen[-1][1] != self.steps:
@@ -72,6 +80,8 @@ class Run:
             self.header = {}
             for column in self.columns.values():
                 column.clear()
+            self.scores.clear()
+            self._spark = (0, [])
             self._seen.clear()
         for line in lines:
             record = parsed(line)
@@ -85,6 +95,8 @@ class Run:
                 self.damaged += 1
 
     def _add(self, record: dict[str, Any]) -> None:
+        if (score := number(record, "mean_score")) is not None:
+            self.scores.append(score)
         for name, keys in COLUMNS.items():
             self.columns[name].append(number(record, *keys))
         for name, value in (
@@ -115,7 +127,10 @@ class Run:
             self.last_game_step = 0
 
     def small(self, name: str) -> dict[str, Any]:
-        """A small JSON file, read again when it changed; {} if it cannot be read."""
+        """A small JSON file, looked at once per refresh and read again when it changed; {} if it cannot be read."""
+        if name in self._looked:
+            return self._small[name][1]
+        self._looked.add(name)
         info = self.root.stat(self.name, name)
         mark = None if info is None else (info.st_ino, info.st_size, info.st_mtime_ns)
         if name not in self._small or self._small[name][0] != mark:
@@ -170,7 +185,10 @@ class Run:
         """Agent steps per second: as observed while it runs, else as last recorded."""
         recorded = self.columns["speed"][-1] if self.columns["speed"] else None
         if state == "running" and len(self._seen) > 1:
-            (first, begin), (last, end) = next((s for s in self._seen if s[0] >= self._seen[-1][0] - _WINDOW)), self._seen[-1]
+            (first, begin), (last, end) = (
+                next(s for s in self._seen if s[0] >= self._seen[-1][0] - _WINDOW),
+                self._seen[-1],
+            )
             if last - first >= 5.0 and end > begin:
                 return (end - begin) / (last - first)
         return recorded
@@ -178,7 +196,9 @@ class Run:
     def row(self, now: float) -> dict[str, Any]:
         """What the table shows."""
         config, state = self.config, self.state(now)
-        speed, scores = self.speed(state), [s for s in self.columns["score"] if s is not None]
+        speed, scores = self.speed(state), self.scores
+        if self._spark[0] != len(scores):
+            self._spark = (len(scores), _thin(scores, _SPARK))
         left = max(0, self.total - self.steps)
         summary = self.small("summary.json")
         return {
@@ -194,14 +214,14 @@ class Run:
             "total": self.total,
             "frames_per_step": count(self.small("env.json"), "frames_per_step") or 1,
             "score": scores[-1] if scores else None,
-            "best": max(scores) if scores else None,
+            "best": max(scores, default=None),
             "games": self.columns["games"][-1] if self.columns["games"] else None,
             "speed": speed,
             "eta": left / speed if state == "running" and speed else None,
             "started": number(self.header, "measured", "started"),
             "records": len(self.columns["steps"]),
             "restarts": self.restarts,
-            "spark": _thin(scores, _SPARK),
+            "spark": self._spark[1],
             "error": text(summary, "error") if state == "failed" else "",
             "warnings": self.damaged + sum(event.get("event") == "warning" for event in self.events),
             "weights": self.root.stat(self.name, "weights.safetensors") is not None,

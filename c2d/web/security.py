@@ -119,9 +119,7 @@ class Guard:
                 return 403, "a WebSocket must be opened by a page of this server"
         elif scope["method"] not in ("GET", "HEAD"):
             return 405, "only GET is accepted"
-        elif origin is not None and not self.access.origin_is_ours(origin, host):
-            return 403, "other sites get no data"
-        elif headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
+        elif _from_another_site(headers) or (origin is not None and not self.access.origin_is_ours(origin, host)):
             return 403, "other sites get no data"
         if not self.access.knows(_offered(scope, headers)):
             return 401, "the token is missing or wrong: open the address that `c2d serve` printed"
@@ -143,12 +141,20 @@ def _offered(scope: Scope, headers: dict[str, str]) -> str | None:
         return bearer.strip()
     query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
     if "token" in query and scope["type"] == "http":
-        return query["token"]
+        return str(query["token"])
     try:
         found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
     except CookieError:
         return None
-    return None if found is None else found.value
+    if found is None:
+        return None
+    value: str = found.value
+    return value
+
+
+def _from_another_site(headers: dict[str, str]) -> bool:
+    """As browsers tell it; following a link is no harm, the page then is ours."""
+    return headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate"
 
 
 async def _answer(send: Send, status: int, text: str, more: dict[str, str] | None = None) -> None:

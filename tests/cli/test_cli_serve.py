@@ -48,7 +48,11 @@ def test_beyond_this_machine_there_is_always_a_new_token():
     chosen = Serve(host="0.0.0.0", name=("Lab.example.org",))
     first, second = access_of(chosen, 80), access_of(chosen, 80)
     assert first.token != second.token and len(first.token) >= 32
-    assert first.host_is_ours("lab.example.org") and first.host_is_ours("10.1.2.3:80") and not first.host_is_ours("evil.example")
+    assert (
+        first.host_is_ours("lab.example.org")
+        and first.host_is_ours("10.1.2.3:80")
+        and not first.host_is_ours("evil.example")
+    )
     assert f"/?token={first.token} " in headline(chosen, first) and "unencrypted" in headline(chosen, first)
     assert access_of(Serve(host="10.0.0.9", token="a" * 16), 80).token == "a" * 16
 
@@ -79,6 +83,8 @@ def test_the_command_serves_and_ends_with_ctrl_c(tmp_path):
 
 def test_the_server_does_not_load_torch(tmp_path):
     """It reads records; networks live in processes of their own."""
-    code = "import sys, c2d.web.app; from c2d.cli.serve import Serve, access_of, server_config; " \
-           f"server_config(Serve(runs={str(tmp_path)!r}), access_of(Serve(), 1)); import c2d.config; assert 'torch' not in sys.modules"  # fmt: skip
+    code = (
+        "import sys, c2d.config; from c2d.cli.serve import Serve, access_of, server_config; "
+        f"server_config(Serve(runs={str(tmp_path)!r}), access_of(Serve(), 1)); assert 'torch' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

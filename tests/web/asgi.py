@@ -23,8 +23,9 @@ async def _request(app, path, headers, method, host, query) -> Answer:
     answer = Answer()
     sent = {"host": host, **headers} if host is not None else dict(headers)
     scope = {
-        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "path": path, "scheme": "http",
-        "raw_path": path.encode(), "root_path": "", "query_string": query.encode(), "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8265),
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
+        "path": path, "raw_path": path.encode(), "root_path": "", "query_string": query.encode(),
+        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8265),
         "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in sent.items()],
     }  # fmt: skip
 
@@ -55,7 +56,8 @@ async def _handshake(app, path, headers):
     sent: list[dict] = []
     coming = [{"type": "websocket.connect"}, {"type": "websocket.disconnect", "code": 1000}]
     scope = {
-        "type": "websocket", "path": path, "raw_path": path.encode(), "root_path": "", "scheme": "ws", "query_string": b"",
+        "type": "websocket", "path": path, "raw_path": path.encode(), "root_path": "", "scheme": "ws",
+        "query_string": b"",
         "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()], "subprotocols": [],
         "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8265),
     }  # fmt: skip

@@ -11,7 +11,9 @@ import pytest
 from tests.cli.tiny_runs import tiny_run
 from tests.training.short_runs import short_run
 
-CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+CHROMIUM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
 MISSING = "NO CHROMIUM FOUND: the tests of the page in a browser were LEFT OUT; install it with `make browser`"
 
 

@@ -21,7 +21,8 @@ def config(**changes) -> dict:
 
 
 def record(iteration: int, score: float | None = 1.0, **changes) -> dict:
-    value = {"kind": "iteration", "iteration": iteration, "steps": 100 * (iteration + 1), "frames": 100 * (iteration + 1),
+    steps = 100 * (iteration + 1)
+    value = {"kind": "iteration", "iteration": iteration, "steps": steps, "frames": steps,
              "episodes": 5, "mean_score": score, "mean_loss": 0.5, "atom_min": -1.0, "atom_max": 2.0,
              "gradient_norm_max": 3.0, "updates": 25, "alpha": 50.0, "epsilon": 0.1,
              "measured": {"seconds": 36.0, "steps_per_second": 20.0, "peak_memory_mb": 300.0, "time": 1e9}}  # fmt: skip
@@ -39,11 +40,18 @@ def make_run(path: Path, iterations: int = 2, state: str | None = "interrupted",
     settings = config(**changes)
     (path / "config.json").write_text(json.dumps(settings))
     (path / "env.json").write_text(json.dumps({"frames_per_step": 1}))
-    (path / "episodes.csv").write_text("iteration,step,score,length\n" + "".join(f"0,{k},{k}.5,7\n" for k in range(1, 6)))
+    (path / "episodes.csv").write_text(
+        "iteration,step,score,length\n" + "".join(f"0,{k},{k}.5,7\n" for k in range(1, 6))
+    )
     (path / "lock").write_text("process 1 on somewhere\n")
     header = {"kind": "run", "config": settings, "passport": {}, "versions": {}, "measured": {"started": 1e9}}
     append(path, header, *(record(k, float(k)) for k in range(iterations)))
     if state is not None:
-        summary = {"state": state, "steps": 100 * iterations, "iterations": iterations, "error": "it broke" if state == "failed" else None}
+        summary = {
+            "state": state,
+            "steps": 100 * iterations,
+            "iterations": iterations,
+            "error": "it broke" if state == "failed" else None,
+        }
         (path / "summary.json").write_text(json.dumps(summary))
     return path

@@ -49,7 +49,9 @@ def test_one_run(app):
     assert detail["settings"]["phi.beta"] == 1.99 and detail["summary"]["state"] == "interrupted"
 
 
-@pytest.mark.parametrize("name", ["", "..", "../secret", "a/../../secret", "/etc", "a\0", "%2e%2e/secret", "a/checkpoints"])
+@pytest.mark.parametrize(
+    "name", ["", "..", "../secret", "a/../../secret", "/etc", "a\0", "%2e%2e/secret", "a/checkpoints"]
+)
 @pytest.mark.parametrize("path", ["/api/run", "/api/episodes", "/api/report"])
 def test_names_that_are_no_runs(app, path, name):
     answer = request(app, path, run=name)
@@ -62,7 +64,9 @@ def test_too_many_curves_are_refused(app):
     assert request(app, "/api/curves").status == 400
 
 
-@pytest.mark.parametrize("path", ["/static/../app.py", "/static/js/../../app.py", "/static//etc/passwd", "/static/%2e%2e/app.py"])
+@pytest.mark.parametrize(
+    "path", ["/static/../app.py", "/static/js/../../app.py", "/static//etc/passwd", "/static/%2e%2e/app.py"]
+)
 def test_static_files_are_those_of_the_package(app, path):
     assert request(app, path).status == 404
     assert request(app, "/static/js/dom.js").status == 200
@@ -80,7 +84,11 @@ def test_a_report_is_shown_in_a_sandbox(app, root):
     answer = request(app, "/api/report", run="a")
     assert answer.body == b"<script>alert(1)</script>"
     policy = answer.headers["content-security-policy"]
-    assert policy.startswith("sandbox allow-scripts;") and "allow-same-origin" not in policy and "connect-src" not in policy
+    assert (
+        policy.startswith("sandbox allow-scripts;")
+        and "allow-same-origin" not in policy
+        and "connect-src" not in policy
+    )
     assert request(app, "/api/run", run="a").json["report"] is True
     (root / "a" / "report.html").unlink()
     (root / "a" / "report.html").symlink_to(root.parent / "secret" / "config.json")
@@ -93,7 +101,9 @@ def test_published_curves(app):
     assert found["DQN"]["frames"] == [10e6, 50e6, 100e6, 200e6] and found["DQN"]["seeds"] == 5
     assert found["C2D"]["frames"][:10] == [k * 1e6 for k in range(1, 11)] and found["C2D"]["seeds"] == 3
     file = resources.files("c2d.reporting").joinpath("data/published_scores.csv").read_text()
-    at_end = [float(line.split(",")[4]) for line in file.splitlines() if line.startswith("DQN,boxing,") and ",200," in line]
+    at_end = [
+        float(line.split(",")[4]) for line in file.splitlines() if line.startswith("DQN,boxing,") and ",200," in line
+    ]
     assert len(at_end) == 5 and found["DQN"]["mean"][-1] == pytest.approx(sum(at_end) / 5)
     assert (found["DQN"]["low"][-1], found["DQN"]["high"][-1]) == (min(at_end), max(at_end))
     first = early_iterations()["boxing"][0]["mean_score"]
@@ -110,6 +120,4 @@ def test_answers_are_json_a_browser_can_read(app, root):
     with open(root / "a" / "records.jsonl", "a") as file:
         file.write('{"kind": "iteration", "steps": 400, "mean_score": NaN, "mean_loss": Infinity}\n')
     for path in ("/api/run", "/api/curves"):
-        json.loads(request(app, path, run="a").body, parse_constant=lambda name: pytest.fail(f"{name} in {path}"))
-
-
+        json.loads(request(app, path, run="a").body, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))

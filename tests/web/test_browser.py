@@ -31,8 +31,13 @@ def test_the_table_is_live_and_escapes_names(server, page):
     name = "<img src=x onerror=alert(1)>"
     run = make_run(server.root / name, 1, "interrupted", recipe="<b>bold</b>")
     page.goto(server.url)
-    until(page, f"document.querySelectorAll('tbody tr').length >= 4 && document.body.innerText.includes({json.dumps(name)})")
-    assert page.evaluate("document.images.length") == 0 and page.evaluate("document.querySelectorAll('td b').length") == 0
+    until(
+        page,
+        f"document.querySelectorAll('tbody tr').length >= 4 && document.body.innerText.includes({json.dumps(name)})",
+    )
+    assert (
+        page.evaluate("document.images.length") == 0 and page.evaluate("document.querySelectorAll('td b').length") == 0
+    )
     append(run, record(1, 123.25))
     until(page, "document.body.innerText.includes('123.25')")  # without a reload
     make_run(server.root / "came-later", 2)
@@ -59,7 +64,10 @@ def test_sorting_filtering_selecting_by_keyboard(server, page):
     page.keyboard.press("Space")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Space")
-    until(page, "document.querySelectorAll('tr[aria-selected=true]').length === 2 && document.querySelector('#chart canvas')")
+    until(
+        page,
+        "document.querySelectorAll('tr[aria-selected=true]').length === 2 && document.querySelector('#chart canvas')",
+    )
     page.select_option("#axis", "hours")
     page.check("#log-y")
     with page.expect_download() as download:
@@ -78,8 +86,13 @@ def test_the_page_of_a_run(server, page):
     for words in ("breakout-c2d", "finished", "Protocol passport", "head.atoms", "c2d evaluate", "α"):
         assert words in text
     page.select_option("#other", "breakout-c51")
-    until(page, "[...document.querySelectorAll('#settings tr.differs td:first-child')].some((cell) => cell.textContent === 'head')")
-    differing = page.evaluate("[...document.querySelectorAll('#settings tr')].slice(1).every((line) => line.classList.contains('differs'))")
+    until(
+        page,
+        "[...document.querySelectorAll('#settings tr.differs td:first-child')].some((c) => c.textContent === 'head')",
+    )
+    differing = page.evaluate(
+        "[...document.querySelectorAll('#settings tr')].slice(1).every((line) => line.classList.contains('differs'))"
+    )
     assert differing
     page.goto(f"{server.url}/run?run=../missing")
     until(page, "document.querySelector('#trouble').textContent.includes('no such run')")
@@ -93,7 +106,7 @@ def open_lens(server, page, **query):
 
 
 STEPPED = """async (count) => {
-  const wait = (ready) => new Promise((done) => { const look = () => (ready() ? done() : setTimeout(look, 10)); look(); });
+  const wait = async (ready) => { while (!ready()) await new Promise((done) => setTimeout(done, 10)); };
   if (lens.playing) document.querySelector('#play').click();
   await new Promise((done) => setTimeout(done, 300));
   document.querySelector('#new').click();
@@ -180,13 +193,21 @@ def send_bad_messages(page):
       socket.onmessage = (event) => heard.push(new TextDecoder().decode(event.data));
       await new Promise((done) => { socket.onopen = done; });
       for (const text of ['nonsense', '{"do": "fly"}', 'x'.repeat(100000), '{"do": "step"}',
-        '{"do": "open", "agents": [["../..", "weights"]], "drive": "first", "seed": 0, "epsilon": 0}']) socket.send(text);
+        '{"do": "open", "agents": [["../..", "weights"]], "drive": "first", "seed": 0, "epsilon": 0}']) {
+        socket.send(text);
+      }
       socket.send(new Uint8Array([1, 2, 3]));
       for (let k = 0; k < 400 && heard.length < 6; k += 1) await new Promise((done) => setTimeout(done, 50));
       socket.send('x'.repeat(2000000));
       return [heard.join(), await closed];
     }""")
-    for words in ("a message is no JSON", "must be an object whose", "more than 8,192 bytes", "cannot be opened", "not binary"):
+    for words in (
+        "a message is no JSON",
+        "must be an object whose",
+        "more than 8,192 bytes",
+        "cannot be opened",
+        "not binary",
+    ):
         assert words in heard
     assert code in (1006, 1009)
     before = page.evaluate("lens.received")
@@ -202,11 +223,13 @@ def test_text_can_be_read_in_both_themes(server, page, theme):
     colors = page.evaluate("""() => {
       const sheet = getComputedStyle(document.documentElement);
       const light = (name) => {
-        const [r, g, b] = sheet.getPropertyValue(`--${name}`).trim().slice(1).match(/../g).map((x) => parseInt(x, 16) / 255)
-          .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+        const digits = sheet.getPropertyValue(`--${name}`).trim().slice(1).match(/../g);
+        const linear = (c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+        const [r, g, b] = digits.map((x) => linear(parseInt(x, 16) / 255));
         return 0.2126 * r + 0.7152 * g + 0.0722 * b;
       };
-      return Object.fromEntries(['ink', 'soft', 'accent', 'good', 'warn', 'bad', 'stem', 'stem-chosen', 'target'].map((name) => {
+      const names = ['ink', 'soft', 'accent', 'good', 'warn', 'bad', 'stem', 'stem-chosen', 'target'];
+      return Object.fromEntries(names.map((name) => {
         const [a, b] = [light(name), light('panel')].sort((x, y) => y - x);
         return [name, (a + 0.05) / (b + 0.05)];
       }));

@@ -36,7 +36,10 @@ def test_the_page_holds_everything_and_asks_for_nothing(history):
     page = data.decode()
     assert kind == "text/html; charset=utf-8" and name == "lens-minatar-breakout-c51-c2d.html"
     assert not re.search(r"(src|href)=", page) and "import " not in re.sub(r"(//|/?\*).*", "", bundle())
-    assert "default-src 'none'" in page and "<title>c51 on minatar/breakout and c2d on minatar/breakout · C2D</title>" in page
+    assert (
+        "default-src 'none'" in page
+        and "<title>c51 on minatar/breakout and c2d on minatar/breakout · C2D</title>" in page
+    )
     assert page.count("<script") == 2 and len(data) < 400_000
 
 
@@ -64,7 +67,10 @@ def test_only_as_much_as_was_asked_for(history):
     assert len(made(history, "html", "1")[0]) < len(made(history, "html", "2")[0])
 
 
-@pytest.mark.parametrize(("kind", "seconds"), [("", "1"), ("gif", "1"), ("html", "0"), ("html", "-1"), ("html", "x"), ("html", "9" * 30), ("html", "601")])
+@pytest.mark.parametrize(
+    ("kind", "seconds"),
+    [("", "1"), ("gif", "1"), ("html", "0"), ("html", "-1"), ("html", "x"), ("html", "9" * 30), ("html", "601")],
+)
 def test_bad_requests(history, kind, seconds):
     with pytest.raises(UserError, match="accepted"):
         made(history, kind, seconds)
@@ -82,6 +88,8 @@ def test_the_film_has_a_picture_for_every_moment(history, tmp_path):
     assert kind == "video/mp4" and name.endswith(".mp4")
     file = tmp_path / "film.mp4"
     file.write_bytes(data)
-    told = subprocess.run([get_ffmpeg_exe(), "-i", file, "-map", "0:v", "-f", "null", "-"], capture_output=True, text=True).stderr
+    told = subprocess.run(
+        [get_ffmpeg_exe(), "-i", file, "-map", "0:v", "-f", "null", "-"], capture_output=True, text=True
+    ).stderr
     assert "h264" in told and "yuv420p" in told and "1280x720" in told and "15 fps" in told
     assert re.findall(r"frame=\s*(\d+)", told)[-1] == "15"

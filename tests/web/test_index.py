@@ -153,8 +153,12 @@ def test_hostile_records_are_counted_and_harm_nothing(index):
     assert index.curves("a")["columns"]["score"] == [0.0, None]
 
 
-@pytest.mark.parametrize("name", ["config.json", "env.json", "summary.json", "passport.json", "episodes.csv", "events.jsonl"])
-@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b'{"env": {"a": []}, "agent": 3, "iterations": "x", "seed": [], "state": {}}'])
+@pytest.mark.parametrize(
+    "name", ["config.json", "env.json", "summary.json", "passport.json", "episodes.csv", "events.jsonl"]
+)
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"\xff", b'{"env": {"a": []}, "agent": 3, "iterations": "x", "seed": [], "state": {}}']
+)
 def test_hostile_files_harm_nothing(index, name, content):
     run = make_run(index.root.path / "a", 1)
     (run / name).write_bytes(content)
@@ -174,7 +178,9 @@ def test_games_are_thinned_and_averaged(index):
 
 def test_warnings_and_checkpoints_of_a_run(index):
     run = make_run(index.root.path / "a", 1)
-    (run / "events.jsonl").write_text('{"event": "warning", "text": "the disk is full", "time": 1}\n{"event": "resumed", "step": 3}\n')
+    (run / "events.jsonl").write_text(
+        '{"event": "warning", "text": "the disk is full", "time": 1}\n{"event": "resumed", "step": 3}\n'
+    )
     (run / "weights.safetensors").write_bytes(b"x")
     for name in ("000000000200", "000000000100", "damaged-000000000300", ".000000000400.1.tmp"):
         (run / "checkpoints" / name).mkdir(parents=True)

@@ -91,5 +91,7 @@ def test_json_that_is_no_object_is_an_error_of_the_file(root, text):
 
 
 def test_numbers_no_browser_can_hold_become_none(root):
-    (root.path / "one" / "odd.json").write_text('{"a": NaN, "b": Infinity, "c": 1e999, "d": 123456789012345678901, "e": 1.5}')
+    (root.path / "one" / "odd.json").write_text(
+        '{"a": NaN, "b": Infinity, "c": 1e999, "d": 123456789012345678901, "e": 1.5}'
+    )
     assert root.read_json("one", "odd.json") == {"a": None, "b": None, "c": None, "d": None, "e": 1.5}

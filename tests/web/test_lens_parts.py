@@ -37,19 +37,24 @@ def test_messages_keep_every_bit():
 GOOD = '{"do": "open", "agents": [["a", "weights"]], "drive": "first", "seed": 0, "epsilon": 0.1}'
 
 
-@pytest.mark.parametrize("text", [GOOD, '{"do": "play"}', '{"do": "speed", "value": 0}', '{"do": "new", "seed": 2147483647}',
-                                  '{"do": "criteria", "names": ["mean", "cvar:0.1"], "by": 1}', '{"do": "ack"}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [GOOD, '{"do": "play"}', '{"do": "speed", "value": 0}', '{"do": "new", "seed": 2147483647}',
+     '{"do": "criteria", "names": ["mean", "cvar:0.1"], "by": 1}', '{"do": "ack"}'],
+)  # fmt: skip
 def test_commands(text):
     assert parse(text)["do"] in text
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "nonsense", "[]", "null", "1", '"play"', "{}", '{"do": 1}', '{"do": "stop"}', '{"do": "__init__"}', '{"do": ["play"]}',
+    ["", "nonsense", "[]", "null", "1", '"play"', "{}", '{"do": 1}', '{"do": "stop"}', '{"do": "__init__"}',
+     '{"do": ["play"]}',
      '{"do": "play", "more": 1}', '{"do": "speed"}', '{"do": "speed", "value": "1"}', '{"do": "speed", "value": -1}',
      '{"do": "speed", "value": NaN}', '{"do": "speed", "value": Infinity}', '{"do": "speed", "value": 1e9}',
-     '{"do": "epsilon", "value": 1.1}', '{"do": "epsilon", "value": true}', '{"do": "new", "seed": -1}', '{"do": "new", "seed": 1.5}',
-     '{"do": "new", "seed": 2147483648}', '{"do": "criteria", "names": [], "by": 0}', '{"do": "criteria", "names": [1], "by": 0}',
+     '{"do": "epsilon", "value": 1.1}', '{"do": "epsilon", "value": true}', '{"do": "new", "seed": -1}',
+     '{"do": "new", "seed": 1.5}', '{"do": "new", "seed": 2147483648}', '{"do": "criteria", "names": [], "by": 0}',
+     '{"do": "criteria", "names": [1], "by": 0}',
      '{"do": "criteria", "names": ["mean"], "by": -1}', '{"do": "criteria", "names": ["' + "x" * 41 + '"], "by": 0}',
      GOOD.replace('["a", "weights"]', ""), GOOD.replace('["a", "weights"]', '["a"]'), GOOD.replace('"weights"', "1"),
      GOOD.replace('["a", "weights"]', '["a", "w"], ["a", "w"], ["a", "w"]'), GOOD.replace("first", "third"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -140,7 +141,7 @@ def slow_cramer(a, b):
     """∫ (F − G)² by the areas between all jumps."""
     jumps = sorted({z for z, _ in a} | {z for z, _ in b})
     area = 0.0
-    for low, high in zip(jumps, jumps[1:], strict=False):
+    for low, high in pairwise(jumps):
         gap = sum(p for z, p in a if z <= low) - sum(p for z, p in b if z <= low)
         area += gap * gap * (high - low)
     return area

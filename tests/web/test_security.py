@@ -43,7 +43,9 @@ def test_no_host_at_all_is_refused():
     assert request(local, "/", host=None).status == 403
 
 
-@pytest.mark.parametrize("origin", [None, "http://evil.example", "null", "http://127.0.0.1:9999", "http://localhost:8265", "file://"])
+@pytest.mark.parametrize(
+    "origin", [None, "http://evil.example", "null", "http://127.0.0.1:9999", "http://localhost:8265", "file://"]
+)
 def test_a_websocket_of_another_site_is_refused(origin):
     """Browsers send cookies and no preflight with a WebSocket: the Origin is the only guard."""
     headers = {} if origin is None else {"origin": origin}

@@ -73,8 +73,12 @@ class Drawing:
                 self.surface.blit(self.pygame.transform.scale(screen, size), (16, top))
             action = self._name(game["driver"], game["action"])
             told = f"{action}{' (random)' if game['random'] else ''}"
-            self._write(told + (f"   reward {game['reward']:g}" if game["reward"] else ""), 16, top + room + 8, large=True)
-            self._write(f"score {game['score']:g}   step {game['step']}   seed {header['seed']}", 16, top + room + 34, _SOFT)
+            self._write(
+                told + (f"   reward {game['reward']:g}" if game["reward"] else ""), 16, top + room + 8, large=True
+            )
+            self._write(
+                f"score {game['score']:g}   step {game['step']}   seed {header['seed']}", 16, top + room + 34, _SOFT
+            )
 
     def _name(self, seat: int, action: int) -> str:
         names = self.agents[seat]["actions"]
@@ -112,7 +116,9 @@ class Drawing:
                 law = np.asarray(parts[f"{seat}.target_returns"]), np.asarray(parts[f"{seat}.target_probs"])
                 self._stems(*law, begin, low, scale, base, 0.3 * tall / top_p, _TARGET)
             mean = begin + scale * (told["mean"][action] - low)
-            self.pygame.draw.polygon(self.surface, color, [(mean, base + 1), (mean - 5, base + 9), (mean + 5, base + 9)])
+            self.pygame.draw.polygon(
+                self.surface, color, [(mean, base + 1), (mean - 5, base + 9), (mean + 5, base + 9)]
+            )
         for value in _ticks(low, high):
             x = begin + scale * (value - low)
             self.pygame.draw.line(self.surface, _LINE, (x, bottom), (x, bottom + 5))
@@ -138,8 +144,8 @@ class Drawing:
         begin, end = _LEFT + 112, SIZE[0] - 18
         for values, color in zip(self.values, (_CHOSEN, _STEM), strict=False):
             if len(values) > 1:
-                points = [(begin + (end - begin) * k / (len(values) - 1), bottom - (bottom - top - 8) * (v - low) / span)
-                          for k, v in enumerate(values)]  # fmt: skip
+                stride, tall = (end - begin) / (len(values) - 1), (bottom - top - 8) / span
+                points = [(begin + stride * k, bottom - tall * (v - low)) for k, v in enumerate(values)]
                 self.pygame.draw.aalines(self.surface, color, False, points)
 
 

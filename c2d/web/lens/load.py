@@ -91,5 +91,3 @@ def _tensors(data: bytes, checkpoint: str) -> tuple[bytes, bytes | None]:
         own = {name.removeprefix(part): t.contiguous() for name, t in tensors.items() if name.startswith(part)}
         found.append(safetensors.torch.save(own))
     return found[0], found[1]
-
-

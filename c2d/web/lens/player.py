@@ -10,9 +10,9 @@ import torch
 from c2d.agents.agent import Distribution
 from c2d.envs.spec import FrameStack
 from c2d.errors import UserError
+from c2d.evaluation.risk import MEAN
 from c2d.training.seeding import numpy_generator
 from c2d.types import Phi, Step
-from c2d.evaluation.risk import MEAN
 from c2d.web.lens.load import Loaded, open_agent
 from c2d.web.lens.png import encode
 from c2d.web.lens.target import Transition, bellman_target
@@ -78,6 +78,7 @@ class Player:
         self.criteria = [MEAN]
         self.chosen = 0  # place of the criterion that acts
         self.count = 0  # messages made
+        self.games: list[Game] = []
         if len(agents) == 2 and drive != "each":
             _require_alike(*agents)
         self.begin(seed)
@@ -93,9 +94,9 @@ class Player:
             self.games = [Game(self.agents[self._driver(0)], seed)]
 
     def close(self) -> None:
-        for game in getattr(self, "games", []):
+        for game in self.games:
             game.env.close()
-        self.games: list[Game] = []
+        self.games = []
 
     def _renew(self) -> None:
         for place, loaded in enumerate(self.agents):
@@ -122,9 +123,8 @@ class Player:
         self.count += 1
         header = {"kind": "moment", "n": self.count, "seed": self.seed, "epsilon": self.epsilon, "games": games,
                   "seats": seats, "criteria": [str(c) for c in self.criteria], "by": self.chosen}  # fmt: skip
-        for game in self.games:
-            if games[self.games.index(game)]["ended"]:
-                self._renew()
+        if any(game["ended"] for game in games):
+            self._renew()
         return pack(header, parts)
 
     def _game(self, seat: int) -> Game:

@@ -61,7 +61,12 @@ class Session:
         self._wake = asyncio.Event()
 
     async def start(self) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "SDL_VIDEODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "SDL_VIDEODRIVER": "dummy",
+            "PYGAME_HIDE_SUPPORT_PROMPT": "1",
+        }
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "c2d.web.lens.worker",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment,
@@ -76,7 +81,7 @@ class Session:
             process.terminate()
         try:
             await asyncio.wait_for(process.wait(), 2.0)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
@@ -124,7 +129,9 @@ class Session:
                 self._take(await stream.readexactly(size))
         except (asyncio.IncompleteReadError, ConnectionError):
             code = await self._process.wait()
-            self._say({"kind": "ended", "text": f"the process that plays has ended (exit code {code}): reload the page"})
+            self._say(
+                {"kind": "ended", "text": f"the process that plays has ended (exit code {code}): reload the page"}
+            )
 
     def _take(self, message: bytes) -> None:
         if b'"kind":"moment"' in message[4:40]:
