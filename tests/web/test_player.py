@@ -1,7 +1,10 @@
 """Agents at play: what is shown is what the agent computes, and what it computes is right."""
 
 import dataclasses
+import json
 import math
+import pickle
+import shutil
 from itertools import pairwise
 
 import numpy as np
@@ -22,6 +25,7 @@ from c2d.web.lens.player import Player
 from c2d.web.lens.png import decode
 from c2d.web.lens.target import Transition, bellman_target
 from c2d.web.lens.wire import unpack
+from tests.cli.tiny_runs import tiny_run
 
 
 def player(trained, *runs, drive="first", seed=5, epsilon=0.0):
@@ -113,8 +117,6 @@ def test_agents_of_different_games_cannot_look_at_one(trained):
 
 
 def test_newer_weights_are_taken_up_with_a_new_game(trained, tmp_path):
-    import shutil
-
     shutil.copytree(trained / "breakout-c2d", tmp_path / "run")
     playing = player(tmp_path, "run")
     before = moments(playing, 1)[0][1]["0.probs"]
@@ -229,9 +231,6 @@ def test_runs_that_are_none(trained, run):
 
 
 def test_code_that_a_file_names_is_not_imported(trained, tmp_path):
-    import json
-    import shutil
-
     shutil.copytree(trained / "cartpole", tmp_path / "run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     config["env"] = "gym/tests.web.no_such_module:Env"
@@ -243,10 +242,18 @@ def test_code_that_a_file_names_is_not_imported(trained, tmp_path):
 
 
 def test_weights_that_are_no_safetensors_are_refused(trained, tmp_path):
-    import pickle
-    import shutil
-
     shutil.copytree(trained / "cartpole", tmp_path / "run")
     (tmp_path / "run" / "weights.safetensors").write_bytes(pickle.dumps({"a": 1}))
     with pytest.raises(UserError, match="damaged"):
         open_agent(Root(tmp_path), "run", "weights")
+
+
+def test_a_class_of_the_users_own_plays_when_the_user_names_it_even_without_a_picture(tmp_path):
+    name = "tests.envs.user_envs:Scripted"
+    tiny_run(name, tmp_path / "own")
+    with pytest.raises(UserError, match="add --trust tests"):
+        open_agent(Root(tmp_path), "own", "weights")
+    playing = Player([open_agent(Root(tmp_path), "own", "weights", (name,))], "first", 0, 0.0, (name,))
+    header, parts = moments(playing, 1)[0]
+    assert parts["0.picture"] == b"" and "cannot be shown" in header["games"][0]["notice"]
+    assert parts["0.probs"].sum(-1) == pytest.approx(1.0, abs=1e-5)

@@ -185,7 +185,7 @@ export class Chart {
 function flat(u, low, high) {
   if (low === null || high === null) return [0, 1];
   const room = (high - low || Math.abs(high) || 1) * 0.06;
-  return [low - room, high + room];
+  return [low >= 0 ? Math.max(0, low - room) : low - room, high + room];
 }
 
 /** An exponential running mean, without the pull toward its start. */

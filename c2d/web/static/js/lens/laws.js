@@ -49,6 +49,8 @@ export class LawsView {
     const x = (value) => LABEL + (inner * (value - low)) / (high - low);
     this.geometry = { rows, tall, x, what, low, high };
     this.scale(seat, what.target);
+    ctx.fillStyle = what.colors.chosenGround;
+    ctx.fillRect(0, Math.round(tall * what.taken), width, Math.round(tall) - 1);
     this.drawAxis(ctx, what, width, height, x);
     for (let action = 0; action < rows; action += 1) this.drawRow(ctx, what, action, tall, width);
     if (what.marked) this.drawMark(ctx, what);
@@ -90,10 +92,6 @@ export class LawsView {
     const up = (tall - 14) * (both ? 0.62 : 0.92);
     const base = Math.round(tall * action + 8 + up) + 0.5;
     const { x } = this.geometry;
-    if (chosen) {
-      ctx.fillStyle = colors.chosenGround;
-      ctx.fillRect(0, Math.round(tall * action), width, Math.round(tall) - 1);
-    }
     ctx.strokeStyle = colors.line;
     ctx.lineWidth = 1;
     ctx.beginPath();
