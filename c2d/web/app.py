@@ -17,7 +17,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from c2d.errors import UserError
 from c2d.web.curves import published
-from c2d.web.index import Index
+from c2d.web.index import Index, report_of
 from c2d.web.inside import Root
 from c2d.web.lens.session import Session
 from c2d.web.live import Live
@@ -78,8 +78,9 @@ class Site:
     async def report(self, request: Request) -> Response:
         """A report that lies in the run: shown in a sandbox, since anyone may have written it."""
         name = await self._run_named(request)
+        place = report_of(self.index.runs[name])
         try:
-            data = await asyncio.to_thread(self.root.read, name, "report.html", limit=_REPORT_BYTES)
+            data = await asyncio.to_thread(self.root.read, name, place or "report.html", limit=_REPORT_BYTES)
         except OSError:
             raise NotFound("this run has no report yet: c2d report makes one") from None
         return Response(data, media_type="text/html; charset=utf-8", headers={"Content-Security-Policy": REPORT_POLICY})

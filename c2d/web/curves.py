@@ -20,7 +20,9 @@ def _scores() -> dict[str, dict[str, dict[int, list[float]]]]:
     table: dict[str, dict[str, dict[int, list[float]]]] = {}
     for row in csv.DictReader(line for line in text.splitlines() if not line.startswith("#")):
         agent = table.setdefault(row["game"], {}).setdefault(row["agent"], {})
-        agent.setdefault(int(row["frames_millions"]), []).append(float(row["score"]))
+        for column, score in row.items():
+            if column.startswith("at_") and score:
+                agent.setdefault(int(column.removeprefix("at_")), []).append(float(score))
     return table
 
 

@@ -111,7 +111,7 @@ class Index:
                 "trouble": run.trouble,
                 "checkpoints": checkpoints_of(run),
                 "evaluations": self._evaluations(run),
-                "report": self.root.stat(name, "report.html") is not None,
+                "report": report_of(run) is not None,
             }
 
     def _evaluations(self, run: Run) -> list[dict[str, Any]]:
@@ -148,6 +148,11 @@ def checkpoints_of(run: Run) -> list[dict[str, Any]]:
         if info is not None:
             found.append({"id": name, "time": info.st_mtime, "steps": int(name)})
     return found
+
+
+def report_of(run: Run) -> str | None:
+    """Where a run keeps its report, as `c2d report RUN --out RUN/report` writes it; None if it has none."""
+    return next((name for name in ("report/report.html", "report.html") if run.root.stat(run.name, name)), None)
 
 
 def _games(root: Root, name: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from c2d.web.inside import Root
 from c2d.web.lens.wire import pack
 
 FASTEST = 0.0  # a speed: as fast as it goes
-_BEHIND = 0.25  # seconds of delay after which the clock is set anew
+_BEHIND = 0.5  # seconds of delay after which the clock is set anew
 
 
 class Pipe:

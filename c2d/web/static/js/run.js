@@ -156,7 +156,7 @@ function drawCommands() {
   const { row } = detail;
   const path = `${place}/${row.id === "." ? "" : row.id}`.replace(/\/$/, "");
   const quoted = /^[\w./-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`;
-  const commands = [`c2d evaluate ${quoted}`];
+  const commands = [`c2d evaluate ${quoted}`, `c2d report ${quoted} --out ${quoted}/report`];
   if (row.resumable) commands.unshift(`c2d resume ${quoted}`);
   byId("commands").replaceChildren(...commands.map((text) => {
     const button = el("button", { onclick: async () => { await navigator.clipboard?.writeText(text); button.textContent = "Copied"; } }, "Copy");

@@ -47,8 +47,8 @@ async function fillRuns() {
 async function fillCheckpoints(k, wanted = null) {
   const run = byId(`run-${k}`).value;
   const found = run ? (await get("/api/run", { run })).checkpoints : [];
-  const words = (one) => (one.id === "weights" ? `newest weights (${when(one.time)})` : `checkpoint after ${count(one.steps)} steps`);
-  byId(`checkpoint-${k}`).replaceChildren(...found.map((one) => el("option", { value: one.id }, words(one))));
+  const words = (one) => (one.id === "weights" ? "newest weights" : `checkpoint after ${count(one.steps)} steps`);
+  byId(`checkpoint-${k}`).replaceChildren(...found.map((one) => el("option", { value: one.id, title: when(one.time) }, words(one))));
   if (found.some((one) => one.id === wanted)) byId(`checkpoint-${k}`).value = wanted;
   if (k === 1) {
     byId("checkpoint-1-field").classList.toggle("hidden", !run);

@@ -37,6 +37,7 @@ export class Stage {
 
   build() {
     this.screens = [];
+    this.criteria = el("table.criteria", { "aria-label": "What each criterion would take" });
     this.picturesNode = el("div.pictures");
     this.lawsNode = el("div.laws", { "data-seats": this.agents.length });
     this.seats = this.agents.map((agent, k) => this.buildSeat(agent, k));
@@ -57,9 +58,8 @@ export class Stage {
     const reading = el("div.reading", { "aria-live": "polite" });
     const swatch = el("span.swatch", { class: this.agents.length > 1 ? `swatch seat-${k}` : "hidden" });
     const title = el("div.seat-title", {}, swatch, el("strong", {}, agent.recipe), el("span.soft", {}, ` ${agent.run}${agent.steps ? `, ${count(agent.steps)} steps` : ""}`));
-    const criteria = el("table.criteria");
     const node = el("section.seat", { "aria-label": `Agent ${k + 1}: ${agent.recipe}` }, title, el("div.law-frame", {}, canvas, tip), reading);
-    const seat = { node, canvas, tip, reading, criteria, view: new LawsView(canvas) };
+    const seat = { node, canvas, tip, reading, view: new LawsView(canvas) };
     canvas.addEventListener("pointermove", (event) => {
       const found = seat.view.find(event.offsetX, event.offsetY);
       this.mark(found && { seat: k, ...found }, event.offsetX, event.offsetY);
@@ -79,7 +79,7 @@ export class Stage {
       return { canvas, facts, told, node: el("figure.game", {}, canvas, told, facts) };
     });
     this.picturesNode.dataset.games = games.length;
-    this.picturesNode.replaceChildren(...this.screens.map((screen) => screen.node), ...this.seats.map((seat) => seat.criteria));
+    this.picturesNode.replaceChildren(...this.screens.map((screen) => screen.node), this.criteria);
   }
 
   // ------------------------------------------------------------------------ history
@@ -156,8 +156,8 @@ export class Stage {
       const marked = this.marked?.seat === k ? this.marked : null;
       this.seats[k].view.draw({ seat, names: this.agents[k].actions, taken: game.action, random: game.random, range: ranges[k], colors, marked,
         space: this.options.space, form: this.options.form, target: this.options.target, best: seat.would[0] });
-      this.drawCriteria(this.seats[k].criteria, k, moment, seat);
     });
+    this.drawCriteria(moment);
     this.trace.draw(this.moments, this.at, colors, [colors.chosen, colors.stem].slice(0, moment.seats.length));
     this.slider.max = this.moments.length - 1;
     this.slider.value = this.at;
@@ -192,19 +192,25 @@ export class Stage {
       font: `11px ${family}`, bold: `600 11px ${family}` };
   }
 
-  drawCriteria(table, k, moment, seat) {
+  /** What each criterion would take: with its value for one agent, side by side for two. */
+  drawCriteria(moment) {
+    const alone = moment.seats.length === 1;
+    const table = this.criteria;
     if (table.rows.length !== moment.criteria.length + 1) {
-      const title = this.agents.length > 1 ? `criterion (${this.agents[k].recipe})` : "criterion";
-      table.replaceChildren(el("thead", {}, el("tr", {}, el("th", { scope: "col" }, title), el("th", { scope: "col" }, "takes"), el("th.num", { scope: "col" }, "value"))),
-        el("tbody", {}, ...moment.criteria.map(() => el("tr", {}, el("td"), el("td"), el("td.num")))));
+      const titles = alone ? [el("th", { scope: "col" }, "takes"), el("th.num", { scope: "col" }, "value")] : this.agents.map((agent) => el("th", { scope: "col" }, agent.recipe));
+      const line = () => el("tr", {}, el("td"), el("td"), el(alone ? "td.num" : "td"));
+      table.replaceChildren(el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "criterion"), ...titles)), el("tbody", {}, ...moment.criteria.map(line)));
     }
     moment.criteria.forEach((name, c) => {
       const { cells } = table.tBodies[0].rows[c];
-      const action = seat.would[c];
       cells[0].textContent = c === moment.by ? `▸ ${name}` : `  ${name}`;
-      cells[1].textContent = this.agents[k].actions[action] ?? action;
-      cells[1].classList.toggle("differs", action !== seat.would[0]);
-      cells[2].textContent = number(seat.values[c][action], 3);
+      moment.seats.forEach((seat, k) => {
+        const action = seat.would[c];
+        cells[1 + k].textContent = this.agents[k].actions[action] ?? action;
+        cells[1 + k].title = `value ${number(seat.values[c][action], 4)}`;
+        cells[1 + k].classList.toggle("differs", action !== seat.would[0]);
+      });
+      if (alone) cells[2].textContent = number(moment.seats[0].values[c][moment.seats[0].would[c]], 3);
     });
   }
 
