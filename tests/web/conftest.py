@@ -68,13 +68,17 @@ def server(trained, tmp_path_factory):
     """On a directory that tests may add runs to."""
     root = tmp_path_factory.mktemp("shown") / "runs"
     shutil.copytree(trained, root)
-    server = Server(root)
-    yield server
-    server.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("c2d.web.index._SCAN", 0.5)  # new runs are found sooner
+        patch.setattr("c2d.web.live.PERIOD", 0.2)
+        server = Server(root)
+        yield server
+        server.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium():
+    """Of one module: while Playwright is open, no other loop can run in this thread."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

@@ -14,7 +14,7 @@ from tests.web.made_runs import append, make_run, record
 pytestmark = pytest.mark.browser
 
 
-def until(page, expression, seconds=20.0):
+def until(page, expression, seconds=60.0):
     """The value of a JavaScript expression once it is true. The page's policy forbids the usual way, by eval."""
     end = time.monotonic() + seconds
     while not (value := page.evaluate(expression)):
@@ -102,7 +102,7 @@ def test_the_page_of_a_run(server, page):
 def open_lens(server, page, **query):
     address = "&".join(f"{name}={value}" for name, value in query.items())
     page.goto(f"{server.url}/lens?{address}")
-    until(page, "globalThis.lens?.stage?.shown", 40)
+    until(page, "globalThis.lens?.stage?.shown")
 
 
 STEPPED = """async (count) => {

@@ -17,7 +17,7 @@ let shownKey = "";
 const CHARTS = [
   { title: "Score", unit: "mean of whole games per iteration", curves: [["score", "mean score", 0]] },
   { title: "Loss", unit: "mean per update", curves: [["loss", "mean loss", 1]] },
-  { title: "Atoms", unit: "smallest and largest in training batches, φ-space", curves: [["atom_min", "smallest atom", 3], ["atom_max", "largest atom", 3]], band: true },
+  { title: "Atoms", unit: "range in training batches, φ-space", curves: [["atom_min", "smallest atom", 3], ["atom_max", "largest atom", 3]], band: true },
   { title: "α", unit: "trained scale of the support", curves: [["alpha", "α", 2]] },
   { title: "ε", unit: "probability of a random action", curves: [["epsilon", "ε", 6]] },
   { title: "Gradient norm", unit: "largest before clipping", curves: [["gradient", "largest norm", 8]] },
@@ -90,7 +90,7 @@ function drawHead() {
     ["progress", share, `${count(row.steps)} of ${count(row.total)} steps`],
     ["frames", count(row.steps * row.frames_per_step), `${row.frames_per_step} per step`],
     ["speed", row.speed ? `${number(row.speed, 3)}` : "–", "steps per second"],
-    row.state === "running" ? ["ETA", duration(row.eta), "at this speed"] : ["trained for", duration((last("hours") ?? 0) * 3600), "without the random history"],
+    row.state === "running" ? ["ETA", duration(row.eta), "at this speed"] : ["trained for", duration((last("hours") ?? 0) * 3600), "of iterations"],
     ["loss", number(last("loss"), 3), "last iteration"],
     ["atoms", `${number(last("atom_min"), 3)} … ${number(last("atom_max"), 3)}`, "φ-space"],
     last("alpha") === null ? null : ["α", number(last("alpha"), 4), "scale of the support"],
