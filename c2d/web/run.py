@@ -55,6 +55,7 @@ class Run:
         self.scores: list[float] = []  # of iterations in which games ended
         self._spark: tuple[int, list[float]] = (0, [])  # made of so many scores
         self.restarts = 0
+        self._locked = False  # whether a process here holds its lock
 
     # ------------------------------------------------------------------- reading
 

@@ -129,7 +129,7 @@ class Guard:
         del query["token"]
         rest = f"?{urlencode(query)}" if query else ""
         place = quote("/" + scope["path"].lstrip("/")) + rest
-        cookie = f"{COOKIE}={self.access.token}; Path=/; HttpOnly; SameSite=Strict"
+        cookie = f"{COOKIE}={self.access.token}; Path=/; HttpOnly; SameSite=Lax"
         await _answer(send, 303, "", {"location": place, "set-cookie": cookie})
 
 

@@ -42,15 +42,15 @@ def trained(tmp_path_factory) -> Path:
 class Server:
     """`c2d serve` in a thread."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, **options) -> None:
         import uvicorn
 
         from c2d.cli.serve import Serve, access_of, listen, server_config
 
-        listener: socket.socket = listen("127.0.0.1", 0)
+        chosen = Serve(runs=str(root), **options)
+        listener: socket.socket = listen(chosen.host, 0)
         self.root, self.port = root, listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        chosen = Serve(runs=str(root))
         self._server = uvicorn.Server(server_config(chosen, access_of(chosen, self.port)))
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listener]}, daemon=True)
         self._thread.start()

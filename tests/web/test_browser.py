@@ -9,6 +9,7 @@ import pytest
 from c2d.envs.make import make
 from c2d.envs.spec import FrameStack
 from c2d.training.rundir import RunDir, load
+from tests.web.conftest import Server
 from tests.web.made_runs import append, make_run, record
 
 pytestmark = pytest.mark.browser
@@ -214,6 +215,21 @@ def send_bad_messages(page):
     page.click("#live")
     page.click("#step")
     until(page, f"lens.received > {before}")
+
+
+def test_a_token_lets_a_browser_in(trained, page):
+    server = Server(trained, host="0.0.0.0", token="a-token-of-some-length")
+    try:
+        assert page.goto(server.url).status == 401
+        assert "token is missing" in page.inner_text("body")
+        page.errors.clear()  # the browser tells of the 401 that was asked for
+        page.goto(f"{server.url}/?token=a-token-of-some-length&run=cartpole")
+        assert page.url == f"{server.url}/?run=cartpole"
+        until(page, "document.querySelectorAll('tbody tr').length === 3")  # the WebSocket was let in by the cookie
+        assert page.evaluate("document.cookie") == ""
+    finally:
+        page.goto("about:blank")
+        server.close()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

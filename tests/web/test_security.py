@@ -104,6 +104,6 @@ def test_the_token_does_not_replace_the_check_of_names():
 def test_a_token_in_the_address_moves_into_a_cookie():
     answer = request(public, "/lens", token=TOKEN, run="a b")
     assert answer.status == 303 and answer.headers["location"] == "/lens?run=a+b"
-    assert answer.headers["set-cookie"] == f"{COOKIE}={TOKEN}; Path=/; HttpOnly; SameSite=Strict"
+    assert answer.headers["set-cookie"] == f"{COOKIE}={TOKEN}; Path=/; HttpOnly; SameSite=Lax"
     assert request(public, "/", token="wrong").status == 401
     assert request(public, "//evil.example/x", token=TOKEN).headers["location"] == "/evil.example/x"
