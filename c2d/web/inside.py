@@ -71,17 +71,20 @@ class Root:
 
     def directories(self, *parts: str) -> list[str]:
         """Names of directories in a directory, links left out; none if it cannot be listed."""
-        try:
-            with os.scandir(self._path(parts)) as entries:
-                return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-        except OSError:
-            return []
+        return [entry.name for entry in self._entries(parts) if entry.is_dir(follow_symlinks=False)]
 
     def files(self, *parts: str) -> list[str]:
         """Names of regular files in a directory, links left out."""
+        return [entry.name for entry in self._entries(parts) if entry.is_file(follow_symlinks=False)]
+
+    def _entries(self, parts: tuple[str, ...]) -> list[os.DirEntry[str]]:
+        """In order of their names; none of a directory that is reached by a link."""
+        path = os.path.normpath(self._path(parts))
         try:
-            with os.scandir(self._path(parts)) as entries:
-                return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+            if os.path.realpath(path) != path:
+                return []
+            with os.scandir(path) as entries:
+                return sorted(entries, key=lambda entry: entry.name)
         except OSError:
             return []
 

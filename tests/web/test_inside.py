@@ -49,6 +49,7 @@ def test_links_are_not_followed(root, tmp_path):
         root.read("away", "secret.json")
     assert root.stat("one", "linked.json") is None
     assert root.directories() == ["one"] and root.files("one") == ["config.json"]
+    assert root.files("away") == [] and root.directories("away") == []  # not even names
 
 
 def test_a_link_inside_to_another_run_is_no_file_either(root):

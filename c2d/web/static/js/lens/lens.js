@@ -15,7 +15,7 @@ let stage = null;
 let agents = [];
 let playing = false;
 let criteria = [...CRITERIA];
-let newest = null; // a moment that is waiting for its frame
+let newest = null; // a moment that waits to be painted
 let painting = false;
 
 /** For measurements and tests: what is shown, and when it was painted. */
@@ -128,7 +128,7 @@ function takeMoment(moment) {
   lens.received += 1;
   if (!stage) return;
   if (!stage.add(moment)) {
-    send({ do: "ack" }); // the user looks at the past: kept, not shown
+    acknowledge(); // the user looks at the past: kept, not shown
     return;
   }
   newest = moment;
@@ -138,12 +138,10 @@ function takeMoment(moment) {
 
 /** One picture per frame of the screen, always the newest. */
 async function paint(time) {
-  const owed = newest;
   newest = null;
-  const unpaid = stage.moments.length;
-  if (owed && (await stage.show())) lens.times.push(time);
+  if (await stage.show()) lens.times.push(time);
   if (lens.times.length > 20_000) lens.times.splice(0, 10_000);
-  acknowledge(unpaid);
+  acknowledge();
   painting = newest !== null;
   if (painting) requestAnimationFrame(paint);
 }
