@@ -84,10 +84,13 @@ class Worker:
     def do_open(
         self, root: str, agents: list[list[str]], drive: str, seed: int, epsilon: float, trusted: list[str]
     ) -> None:
+        import torch
+
         from c2d.agents.trust import trust
         from c2d.web.lens.load import open_agent
         from c2d.web.lens.player import Player
 
+        torch.set_num_threads(1)
         for name in trusted:
             trust(name)
         names = tuple(trusted)
@@ -151,9 +154,6 @@ def _describe(loaded: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    import torch
-
-    torch.set_num_threads(1)
     pipe = Pipe()
     try:
         Worker(pipe).run()
