@@ -64,21 +64,18 @@ class Drawing:
         room = (SIZE[1] - 20) // len(games) - 62
         for place, game in enumerate(games):
             top = 14 + place * (room + 62)
-            data = parts[f"{place}.picture"]
+            data, below = parts[f"{place}.picture"], top
             if isinstance(data, bytes) and data:
                 picture = decode(data)
                 scale = min((_LEFT - 32) / picture.shape[1], room / picture.shape[0])
                 size = (round(picture.shape[1] * scale), round(picture.shape[0] * scale))
                 screen = self.pygame.surfarray.make_surface(picture.swapaxes(0, 1))
                 self.surface.blit(self.pygame.transform.scale(screen, size), (16, top))
+                below = top + size[1]
             action = self._name(game["driver"], game["action"])
             told = f"{action}{' (random)' if game['random'] else ''}"
-            self._write(
-                told + (f"   reward {game['reward']:g}" if game["reward"] else ""), 16, top + room + 8, large=True
-            )
-            self._write(
-                f"score {game['score']:g}   step {game['step']}   seed {header['seed']}", 16, top + room + 34, _SOFT
-            )
+            self._write(told + (f"   reward {game['reward']:g}" if game["reward"] else ""), 16, below + 8, large=True)
+            self._write(f"score {game['score']:g}   step {game['step']}   seed {header['seed']}", 16, below + 34, _SOFT)
 
     def _name(self, seat: int, action: int) -> str:
         names = self.agents[seat]["actions"]
