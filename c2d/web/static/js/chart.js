@@ -78,7 +78,7 @@ export class Chart {
         points: { show: s.points || s.scatter || undefined, size: s.scatter ? 2.5 : 5, fill: s.color },
       };
     });
-    const split = (format) => (_, values) => values.map((v) => (v === null ? "" : format(v)));
+    const split = (format) => (_, values, axisNumber, space, step) => values.map((v) => (v === null ? "" : format(v, digits(values, step))));
     return {
       ...this.size(), padding: [8, 16, 0, 0], series: [{}, ...series], bands,
       legend: { show: false }, cursor: { points: { size: 6 }, y: false },
@@ -179,6 +179,12 @@ export class Chart {
     }
     return `${lines.join("\n")}\n`;
   }
+}
+
+/** Significant digits by which neighbouring ticks can be told apart. */
+function digits(values, step) {
+  const largest = Math.max(...values.filter((v) => v !== null).map(Math.abs));
+  return step > 0 && largest > 0 ? Math.min(12, Math.max(4, Math.ceil(Math.log10(largest / step)) + 1)) : 4;
 }
 
 /** A range that gives a flat curve some room. */
