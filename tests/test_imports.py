@@ -16,7 +16,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 # Who may be imported by whom: each part by those after it, and by itself.
 ORDER = ["types", "errors", "files", "devices", "envs", "replay", "nets", "returns", "agents", "theory", "config",
-         "training", "plans", "evaluation", "api", "reporting", "bench", "cli"]  # fmt: skip
+         "training", "plans", "evaluation", "api", "reporting", "bench", "web", "cli"]  # fmt: skip
 BESIDE = {("replay", "nets"), ("nets", "returns"), ("replay", "returns")}  # equals that need not know each other
 WITHOUT_TORCH = ("types", "errors", "files", "envs", "reporting")
 

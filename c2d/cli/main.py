@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sweep": ("c2d.cli.sweep", "plan several runs to compare, and carry them out"),
     "ablate": ("c2d.cli.ablate", "plan a recipe without each of its ingredients"),
     "evaluate": ("c2d.cli.evaluate", "play whole games with a trained agent and report the score"),
+    "serve": ("c2d.cli.serve", "follow runs and watch agents play in a browser"),
     "theory": ("c2d.cli.theory", "the paper's theory on finite MDPs: its counterexample, its statements, your own φ"),
     "bench": ("c2d.cli.bench", "measure speed and memory on this machine"),
     "verify-resume": ("c2d.cli.verify_resume", "prove on this machine that a killed and resumed run loses nothing"),
