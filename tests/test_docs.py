@@ -26,10 +26,13 @@ def test_the_python_page_runs(tmp_path, monkeypatch, capsys):
 
 
 def test_the_theory_page_runs(capsys):
-    (block,) = re.findall(r"```python\n(.*?)```", (DOCS / "theory.md").read_text(), flags=re.DOTALL)
-    exec(compile(block, "docs/theory.md", "exec"), {})
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "theory.md").read_text(), flags=re.DOTALL)
+    assert len(blocks) == 2
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, "docs/theory.md", "exec"), names)
     printed = capsys.readouterr().out
-    assert "T* and T_φ are one" in printed and "Q* [[" in printed
+    assert "T* and T_φ are one" in printed and "Q* [[" in printed and "step 12: W₁ 0.0" in printed
 
 
 FAST = [line for line in re.findall(r"^\$ c2d (theory.*)$", (DOCS / "theory.md").read_text(), flags=re.MULTILINE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,12 @@ def check_path(path: str | None) -> Path | None:
     file = Path(path)
     if file.suffix.lower() not in KINDS:
         raise UserError(f"--save {path}: the name must end in one of {', '.join(KINDS)}")
-    if not file.parent.is_dir():
-        raise UserError(f"--save {path}: {file.parent} is no directory")
+    if not file.parent.is_dir() or file.is_dir():
+        raise UserError(
+            f"--save {path}: {file if file.is_dir() else file.parent} is {'a' if file.is_dir() else 'no'} directory"
+        )
+    if not os.access(file.parent, os.W_OK):
+        raise UserError(f"--save {path}: {file.parent} cannot be written to")
     _pyplot()
     return file
 
@@ -40,7 +45,7 @@ def counterexample_figure(example: Counterexample, path: Path) -> None:
     plt = _pyplot()
     picture, (left, right) = plt.subplots(1, 2, figsize=(10, 3.9), gridspec_kw={"width_ratios": [1, 1.25]})
     _draw_mdp(left, example)
-    r = np.linspace(0, example.prize * 0.7, 200)
+    r = np.linspace(min(0.0, 1.15 * example.sure), max(example.prize * 0.7, 1.15 * example.sure), 200)
     right.axvspan(example.low, example.high, color=VERMILION, alpha=0.13, lw=0)
     right.plot(r, r, color="black", lw=1.8, label="b, every operator: r")
     right.axhline(example.q["T*"][0], color=BLUE, lw=1.8, label="a, T* and T$_φ$: R/2")
@@ -49,7 +54,9 @@ def counterexample_figure(example: Counterexample, path: Path) -> None:
     right.annotate("this MDP", (example.sure, example.sure), (8, -14), textcoords="offset points", fontsize=9)
     middle = (example.low + example.high) / 2
     right.text(middle, example.prize * 0.03, "T$_h$ takes b\nand should not", ha="center", color=VERMILION, fontsize=9)
-    right.set(xlabel="sure reward r of action b", ylabel="value, in real returns", xlim=(0, r[-1]), ylim=(0, r[-1]))
+    right.set(
+        xlabel="sure reward r of action b", ylabel="value, in real returns", xlim=(r[0], r[-1]), ylim=(r[0], r[-1])
+    )
     right.legend(loc="upper left", fontsize=8.5, frameon=False)
     right.set_title(f"h = {example.h.name}, R = {example.prize:g}", fontsize=10)
     _save(picture, path)
@@ -123,13 +130,19 @@ def search_figure(by_stochasticity: Sequence[Cell], by_eps: Sequence[Cell], by_s
         "by stochasticity, ε = 0.001",
     )
     _lines(axes[0, 1], by_eps, "eps", "ε of h", "by ε, stochasticity 0.5")
-    axes[0, 1].set_xscale("symlog", linthresh=1e-4)
+    _logarithmic(axes[0, 1], [cell.eps for cell in by_eps])
     _losses(axes[1, 0], by_spread)
     axes[1, 1].plot([w.eps for w in worst], [100 * w.loss for w in worst], "o-", color=VERMILION)
-    axes[1, 1].set_xscale("symlog", linthresh=1e-4)
+    _logarithmic(axes[1, 1], [w.eps for w in worst])
     axes[1, 1].set(xlabel="ε of h", ylabel="value lost, %", ylim=(0, 103))
     axes[1, 1].set_title("one decision, the worst there is (prizes up to 10⁶)", fontsize=10)
     _save(picture, path)
+
+
+def _logarithmic(axis: Any, values: Sequence[float]) -> None:
+    """A logarithmic axis with a place for 0."""
+    axis.set_xscale("symlog", linthresh=1e-4)
+    axis.set_xlim(-1e-5 if min(values) == 0 else 0.7 * min(values), 1.5 * max(max(values), 1e-4))
 
 
 def _lines(axis: Any, cells: Sequence[Cell], key: str, label: str, title: str) -> None:
