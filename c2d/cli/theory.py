@@ -11,6 +11,7 @@ from typing import Any
 import tyro
 
 from c2d.cli.settings import options
+from c2d.cli.theory_phi import typed_phi
 from c2d.errors import UserError, did_you_mean
 
 PARTS = {
@@ -130,7 +131,7 @@ def _example(words: list[str]) -> None:
     from c2d.theory.figures import check_path, counterexample_figure
 
     file = check_path(chosen.save)
-    h = _homeomorphism(chosen.h, chosen.eps, chosen.beta)[0]
+    h = typed_phi(chosen.h, chosen.eps, chosen.beta)[0]
     found = counterexample(h, chosen.reward, chosen.gamma, chosen.sure)
     print(f"Proposition 3.1 with h = {h.name}, R = {found.prize:g}, r = {found.sure:.8g}, γ = {chosen.gamma:g}\n")
     print(f"  s --a--> 0 or {found.prize:g} with probability 1/2 each, then the end")
@@ -227,7 +228,7 @@ def _phi(words: list[str]) -> None:
     from c2d.theory.inspection import study
 
     file = check_path(chosen.save)
-    phi, to, back, interval = _homeomorphism(chosen.function, chosen.eps, chosen.beta)
+    phi, to, back, interval = typed_phi(chosen.function, chosen.eps, chosen.beta)
     if chosen.inverse is not None:
         back = parse(chosen.inverse, variable="y")
         check_inverse("φ", phi.to, on_arrays(back))
@@ -254,48 +255,6 @@ def _phi(words: list[str]) -> None:
     if file is not None:
         phi_figure(found, phi.to, phi.back if back is None else on_arrays(back), file)
         print(f"figure: {file}")
-
-
-def _homeomorphism(text: str, eps: float, beta: float) -> tuple[Any, Any, Any, tuple[float, float] | None]:
-    """From what the user typed: φ on arrays; `to` and `back` on tensors (None: not known); J, if told."""
-    from c2d.agents.trust import imported, trust
-    from c2d.returns.phi import KINDS
-    from c2d.theory.expression import parse
-    from c2d.theory.homeomorphism import from_callables, from_phi, named, on_arrays
-    from c2d.types import Phi
-
-    if text in KINDS:
-        phi = KINDS[text](beta, eps)
-        return named(text, eps, beta), phi.to, phi.back, (phi.low, phi.high)
-    if ":" in text:
-        trust(text)
-        found = imported(text)
-        if isinstance(found, Phi):
-            return from_phi(found, text), found.to, found.back, (found.low, found.high)
-        if not callable(found):
-            raise UserError(f"{text} is neither a c2d.types.Phi nor a function of tensors")
-        to = _tried(found, text)
-    else:
-        near = did_you_mean(text, KINDS) if text.isidentifier() and text != "x" else ""
-        if near:
-            raise UserError(f'unknown φ "{text}".{near} Accepted: {", ".join(KINDS)}, a formula in x, my_module:my_phi')
-        to = parse(text)
-    return from_callables(on_arrays(to), None, text), to, None, None
-
-
-def _tried(function: Any, name: str) -> Any:
-    """A function of the user's own, if it takes a tensor and gives one that can be differentiated."""
-    import torch
-
-    x = torch.linspace(-1, 1, 3, dtype=torch.float64, requires_grad=True)
-    try:
-        y = function(x)
-        fine = isinstance(y, torch.Tensor) and y.shape == x.shape and y.requires_grad
-    except Exception as error:  # whatever the user's own code raises
-        raise UserError(f"{name} fails on a tensor: {error}; accepted: a function of torch tensors") from None
-    if not fine:
-        raise UserError(f"{name} gives no tensor of the shape of its argument; accepted: a function of torch tensors")
-    return function
 
 
 def _number(value: float) -> str:
