@@ -44,7 +44,8 @@ def test_iterations_can_be_raised(stopped, capsys):
     assert "iteration 3/3" in capsys.readouterr().out
 
 
-def test_other_threads_are_allowed_and_told(stopped, capsys):
+def test_other_threads_are_allowed_and_told(stopped, capsys, monkeypatch):
+    monkeypatch.setattr("torch.set_num_threads", lambda threads: None)  # two, beside other tests, would take minutes
     assert main(["resume", str(stopped), "--threads", "2"]) == 0
     assert "exactness is not promised here: threads 1 → 2" in capsys.readouterr().out
 

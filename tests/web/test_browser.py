@@ -107,15 +107,25 @@ def open_lens(server, page, **query):
 
 
 STEPPED = """async (count) => {
-  const wait = async (ready) => { while (!ready()) await new Promise((done) => setTimeout(done, 10)); };
+  const sleep = (time) => new Promise((done) => setTimeout(done, time));
+  const wait = async (ready, what) => {
+    for (let k = 0; k < 3000; k += 1) { if (ready()) return; await sleep(10); }
+    throw new Error(`in vain: ${what}`);
+  };
+  const still = async () => {
+    let before = -1;
+    while (before !== lens.received) { before = lens.received; await sleep(500); }
+  };
   if (lens.playing) document.querySelector('#play').click();
-  await new Promise((done) => setTimeout(done, 300));
+  await still();  // pictures that were under way
   document.querySelector('#new').click();
-  await wait(() => lens.stage.moments.at(-1).games[0].step === 0 && lens.stage.moments.at(-1).seed === 3);
+  await wait(() => lens.stage.moments.at(-1).games[0].step === 0 && lens.stage.moments.at(-1).seed === 3, 'a new game');
+  await still();
   const start = lens.stage.moments.length - 1;
   for (let k = 1; k < count; k += 1) {
     document.querySelector('#step').click();
-    await wait(() => lens.stage.moments.length === start + 1 + k && lens.stage.shown === lens.stage.moments.at(-1));
+    const { stage } = lens;
+    await wait(() => stage.moments.length > start + k && stage.shown === stage.moments.at(-1), `step ${k}`);
   }
   return lens.stage.moments.slice(start).map((m) => ({ action: m.games[0].action, mean: m.seats[0].mean,
     returns: [...m.seats[0].laws.returns], atoms: [...m.seats[0].laws.atoms], probs: [...m.seats[0].laws.probs] }));
@@ -192,7 +202,7 @@ def send_bad_messages(page):
       const heard = [];
       const closed = new Promise((done) => { socket.onclose = (event) => done(event.code); });
       socket.onmessage = (event) => heard.push(new TextDecoder().decode(event.data));
-      await new Promise((done) => { socket.onopen = done; });
+      await new Promise((done, fail) => { socket.onopen = done; setTimeout(fail, 20000); });
       for (const text of ['nonsense', '{"do": "fly"}', 'x'.repeat(100000), '{"do": "step"}',
         '{"do": "open", "agents": [["../..", "weights"]], "drive": "first", "seed": 0, "epsilon": 0}']) {
         socket.send(text);
@@ -200,7 +210,8 @@ def send_bad_messages(page):
       socket.send(new Uint8Array([1, 2, 3]));
       for (let k = 0; k < 400 && heard.length < 6; k += 1) await new Promise((done) => setTimeout(done, 50));
       socket.send('x'.repeat(2000000));
-      return [heard.join(), await closed];
+      const late = new Promise((done) => setTimeout(() => done('never closed'), 20000));
+      return [heard.join(), await Promise.race([closed, late])];
     }""")
     for words in (
         "a message is no JSON",
