@@ -44,8 +44,7 @@ def test_iterations_can_be_raised(stopped, capsys):
     assert "iteration 3/3" in capsys.readouterr().out
 
 
-def test_other_threads_are_allowed_and_told(stopped, capsys, monkeypatch):
-    monkeypatch.setattr("torch.set_num_threads", lambda threads: None)  # two, beside other tests, would take minutes
+def test_other_threads_are_allowed_and_told(stopped, capsys):
     assert main(["resume", str(stopped), "--threads", "2"]) == 0
     assert "exactness is not promised here: threads 1 → 2" in capsys.readouterr().out
 
