@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from c2d.agents.parts import Munchausen, Scalar
+from c2d.drawing import can_draw, check_picture
 from c2d.errors import UserError
 from c2d.evaluation import calibration, calibration_report, tradeoff
 from c2d.evaluation.course import Course, Setup, play
@@ -32,7 +33,7 @@ class Extras:
         if self.picture is not None:
             if not chosen.calibration:
                 raise UserError("--plot is the picture of --calibration, which is not asked for")
-            calibration_report.check_plot(self.picture)
+            check_picture(self.picture, "--plot")
         if chosen.video_seconds is not None and chosen.video is None:
             raise UserError("--video-seconds limits --video, which is not asked for")
         if chosen.video_seconds is not None and not chosen.video_seconds > 0:
@@ -125,7 +126,7 @@ class Extras:
         """The picture of the calibration, beside the scores at `path` unless it has a name of its own."""
         if self._found is None:
             return
-        if self.picture is None and not calibration_report.can_plot():
+        if self.picture is None and not can_draw():
             print("no picture of the calibration: it needs matplotlib, pip install 'c2d[report]'")
             return
         picture = self.picture or path.with_suffix(".svg")

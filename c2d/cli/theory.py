@@ -6,12 +6,14 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import tyro
 
 from c2d.cli.settings import options
 from c2d.cli.theory_phi import typed_phi
+from c2d.drawing import check_picture
 from c2d.errors import UserError, did_you_mean
 
 PARTS = {
@@ -128,9 +130,9 @@ def _usage() -> str:
 def _example(words: list[str]) -> None:
     chosen = options(Example, words, "c2d theory example", "Show where the transformed operator T_h goes wrong.")
     from c2d.theory.examples import counterexample
-    from c2d.theory.figures import check_path, counterexample_figure
+    from c2d.theory.figures import counterexample_figure
 
-    file = check_path(chosen.save)
+    file = _picture(chosen.save)
     h = typed_phi(chosen.h, chosen.eps, chosen.beta)[0]
     found = counterexample(h, chosen.reward, chosen.gamma, chosen.sure)
     print(f"Proposition 3.1 with h = {h.name}, R = {found.prize:g}, r = {found.sure:.8g}, γ = {chosen.gamma:g}\n")
@@ -180,10 +182,10 @@ def _check(words: list[str]) -> None:
 
 def _search(words: list[str]) -> None:
     chosen = options(Search, words, "c2d theory search", "Look for MDPs in which the policy of T_h is not optimal.")
-    from c2d.theory.figures import check_path, search_figure
+    from c2d.theory.figures import search_figure
     from c2d.theory.search import check_axes, survey, worst_loss
 
-    file = check_path(chosen.save)
+    file = _picture(chosen.save)
     if chosen.seed < 0:
         raise UserError(f"--seed is {chosen.seed}; accepted: 0 or above")
     check_axes(chosen.mdps, chosen.stochasticity, chosen.reward_scale, chosen.eps, chosen.spread, chosen.gamma)
@@ -223,11 +225,11 @@ def _phi(words: list[str]) -> None:
         raise UserError('c2d theory phi needs a function: a formula such as "x / sqrt(1 + x*x)", a name, or module:phi')
     chosen = options(PhiOptions, words, "c2d theory phi", "Examine a homeomorphism φ of the real line.")
     from c2d.theory.expression import parse
-    from c2d.theory.figures import check_path, phi_figure
+    from c2d.theory.figures import phi_figure
     from c2d.theory.homeomorphism import check_inverse, on_arrays
     from c2d.theory.inspection import study
 
-    file = check_path(chosen.save)
+    file = _picture(chosen.save)
     phi, to, back, interval = typed_phi(chosen.function, chosen.eps, chosen.beta)
     if chosen.inverse is not None:
         back = parse(chosen.inverse, variable="y")
@@ -255,6 +257,14 @@ def _phi(words: list[str]) -> None:
     if file is not None:
         phi_figure(found, phi.to, phi.back if back is None else on_arrays(back), file)
         print(f"figure: {file}")
+
+
+def _picture(save: str | None) -> Path | None:
+    """Where the figure goes, if one is asked for and can be drawn."""
+    if save is None:
+        return None
+    check_picture(Path(save), "--save")
+    return Path(save)
 
 
 def _number(value: float) -> str:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import io
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from c2d.errors import UserError
+from c2d.drawing import BLUE, SKY, canvas, drawing, write_picture
 from c2d.evaluation.calibration import BINS, Calibration, Estimate
-from c2d.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FEW = 20  # games, below which a bootstrap says too much
-KINDS = (".svg", ".png")
-_INK, _FILL, _REFERENCE = "#0072B2", "#56B4E9", "#555555"  # colors that color-blind readers tell apart
+_INK, _FILL, _REFERENCE = BLUE, SKY, "#555555"
 
 
 def lines(found: Calibration) -> list[str]:
@@ -80,42 +75,15 @@ def _coverage(level: str, estimate: Estimate) -> str:
     return f"  {100 * wanted:.0f} % interval   covers {_text(estimate, 100, 1)} %: {word}"
 
 
-def check_plot(path: Path) -> None:
-    """Before anything is played."""
-    if path.suffix.lower() not in KINDS:
-        raise UserError(f"--plot {path} is no picture; accepted: a name that ends in {' or '.join(KINDS)}")
-    if not path.parent.is_dir():
-        raise UserError(f"--plot {path}: there is no directory {path.parent}")
-    if path.is_dir() or not os.access(path.parent, os.W_OK):
-        raise UserError(f"--plot {path} cannot be written")
-    if not can_plot():
-        raise UserError("--plot needs matplotlib: pip install 'c2d[report]'")
-
-
-def can_plot() -> bool:
-    return importlib.util.find_spec("matplotlib") is not None
-
-
 def plot(found: Calibration, path: Path, title: str) -> None:
     """PIT histogram, coverage of all central intervals, and predicted means beside what came."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context({"svg.hashsalt": "c2d", "font.size": 9}):
-        figure = Figure(figsize=(10.5, 4.2), layout="constrained")
-        pit, coverage, means = figure.subplots(1, 3)
+    with drawing():
+        figure, (pit, coverage, means) = canvas(1, 3, 10.5, 4.2)
         _plot_pit(pit, found)
         _plot_coverage(coverage, found)
         _plot_means(means, found)
         figure.suptitle(f"{title}: {found.steps:,} steps of {found.games} games", fontsize=10)
-        image = io.BytesIO()
-        kind = path.suffix.lower().removeprefix(".")
-        metadata = {"Date": None} if kind == "svg" else {}
-        figure.savefig(image, format=kind, dpi=150, metadata=metadata)
-    try:
-        write_atomically(path, image.getvalue())
-    except OSError as error:
-        raise UserError(f"{path} could not be written: {error.strerror}") from None
+        write_picture(figure, path)
 
 
 def _errors(estimates: list[Estimate]) -> list[list[float]] | None:

@@ -65,13 +65,12 @@ def compare(by_mean: Course, by_criterion: Course, resamples: int = 10_000, seed
             one, other = (float(_statistic(name, row[None])[0]) for row in pair)
             low, high = np.quantile(draws[name], [0.025, 0.975])
             rows.append(Row(of, name, one, other, other - one, (float(low), float(high))))
-    courses = (by_mean, by_criterion)
     return Tradeoff(
         str(chosen),
         len(by_mean.ends),
         rows,
-        tuple(course.decisions for course in courses),  # type: ignore[arg-type]
-        tuple(course.different for course in courses),  # type: ignore[arg-type]
+        (by_mean.decisions, by_criterion.decisions),
+        (by_mean.different, by_criterion.different),
     )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from c2d.envs.spec import Environment
 from c2d.errors import UserError
 from c2d.evaluation.play import MakeEnv
+from c2d.files import check_destination
 from c2d.types import Opening, Step
 
 SIDE = 480  # pixels which the longer side of a small picture is brought near to
@@ -26,12 +27,7 @@ _SETTINGS = ("-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "18", "-preset", 
 
 def check_video(path: Path) -> None:
     """Before anything is played."""
-    if path.suffix.lower() != ".mp4":
-        raise UserError(f"--video {path} is no video; accepted: a name that ends in .mp4")
-    if not path.parent.is_dir():
-        raise UserError(f"--video {path}: there is no directory {path.parent}")
-    if path.is_dir() or not os.access(path.parent, os.W_OK):
-        raise UserError(f"--video {path} cannot be written")
+    check_destination(path, "--video", (".mp4",))
     if importlib.util.find_spec("imageio_ffmpeg") is None:
         raise UserError("--video needs an encoder: pip install 'c2d[video]'")
 

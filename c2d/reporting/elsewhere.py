@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from c2d.drawing import drawing
 from c2d.envs.games import GAMES
 from c2d.reporting import measures
 from c2d.reporting.field import Field
 from c2d.reporting.figures import panels, summary
-from c2d.reporting.figures.style import drawing, files
+from c2d.reporting.figures.style import files
 from c2d.reporting.page import Section
 from c2d.reporting.study import RAW, Choice, Study
 from c2d.reporting.tables import Table

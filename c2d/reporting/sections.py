@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from c2d.drawing import drawing
 from c2d.reporting import measures
 from c2d.reporting.conventions import CHECKPOINTS, COMMON, NOMINAL
 from c2d.reporting.figures import panels, summary
-from c2d.reporting.figures.style import drawing, files
+from c2d.reporting.figures.style import files
 from c2d.reporting.matching import WHERE
 from c2d.reporting.page import Section
 from c2d.reporting.study import Band, Estimate, Study

@@ -7,6 +7,7 @@ import torch
 
 from c2d.envs import toy
 from c2d.envs.make import make
+from tests.oracles import toy_law
 
 GAMMA = 0.9
 
@@ -20,7 +21,7 @@ def padded(values, probs, size):
 def knowing(name, change=lambda values, probs: (values, probs)):
     """Predicts `change(true law)` for every state and action."""
     states = toy.TOYS[name].states
-    laws = [[change(*toy.law(name, s, a, GAMMA)) for a in range(2)] for s in range(len(states))]
+    laws = [[change(*toy_law.law(name, s, a, GAMMA)) for a in range(2)] for s in range(len(states))]
     size = max(len(values) for row in laws for values, _ in row)
     table = torch.tensor(np.array([[padded(*law, size) for law in row] for row in laws]))  # [S, A, 2, N]
 

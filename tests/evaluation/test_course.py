@@ -7,7 +7,6 @@ import torch
 from c2d.agents.agent import Agent
 from c2d.agents.build import build_network
 from c2d.agents.recipes import RECIPES, adapt
-from c2d.envs import toy
 from c2d.envs.spec import EnvSpec
 from c2d.evaluation.course import FirstReturns, Setup, play
 from c2d.evaluation.play import evaluate
@@ -15,6 +14,7 @@ from c2d.evaluation.risk import CRITERIA, MEAN, criterion
 from c2d.evaluation.visits import Visits
 from c2d.types import Opening, Step
 from tests.evaluation.known_worlds import GAMMA, knowing, worlds
+from tests.oracles import toy_law
 
 VECTOR = EnvSpec("gym/CartPole-v1", "gym", (4,), "float32", 1, 3, 1)
 
@@ -45,7 +45,7 @@ def test_the_criterion_decides_what_is_played():
     setup = Setup(games=40, epsilon=0.0, parallel=8, seed=1)
     by_mean = play(agent, worlds("skewed"), setup, rival=criterion("cvar:0.1"))
     careful = play(agent, worlds("skewed"), setup, criterion("cvar:0.1"), rival=MEAN)
-    best = [toy.best_action("skewed", state, GAMMA) for state in range(3)]
+    best = [toy_law.best_action("skewed", state, GAMMA) for state in range(3)]
     assert best == [0, 0, 0]
     assert {end.score for end in careful.ends} == {0.5 + 2.0 + 1.0}  # always the sure action
     assert careful.decisions == careful.different == by_mean.decisions == by_mean.different == 120

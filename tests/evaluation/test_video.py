@@ -85,7 +85,7 @@ def test_speed_and_size_of_each_family():
 
 
 def test_refused_before_anything_is_played(tmp_path, monkeypatch):
-    for name, message in (("game.avi", "ends in .mp4"), ("missing/game.mp4", "there is no directory")):
+    for name, message in (("game.avi", "must end in .mp4"), ("missing/game.mp4", "in a directory that exists")):
         with pytest.raises(UserError, match=message):
             check_video(tmp_path / name)
     (tmp_path / "folder.mp4").mkdir()

@@ -88,6 +88,11 @@ def chromium():
         browser.close()
 
 
+def _failed(request, errors: list[str]) -> None:
+    if request.failure != "net::ERR_ABORTED":  # the page was left while it asked
+        errors.append(f"{request.url}: {request.failure}")
+
+
 @pytest.fixture
 def page(chromium):
     """A page on which an error of any kind fails the test."""
@@ -96,7 +101,7 @@ def page(chromium):
     errors: list[str] = []
     page.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("requestfailed", lambda request: errors.append(f"{request.url}: {request.failure}"))
+    page.on("requestfailed", lambda request: _failed(request, errors))
     page.errors = errors
     yield page
     context.close()

@@ -95,9 +95,9 @@ def test_the_page_of_a_run(server, page):
         "[...document.querySelectorAll('#settings tr')].slice(1).every((line) => line.classList.contains('differs'))"
     )
     assert differing
-    page.goto(f"{server.url}/run?run=../missing")
-    until(page, "document.querySelector('#trouble').textContent.includes('no such run')")
-    page.errors.clear()  # the browser tells of the 404 that was asked for
+    missing = page.context.new_page()  # a page of its own: the browser tells of the 404 that is asked for
+    missing.goto(f"{server.url}/run?run=../missing")
+    until(missing, "document.querySelector('#trouble').textContent.includes('no such run')")
 
 
 def open_lens(server, page, **query):
@@ -231,9 +231,10 @@ def send_bad_messages(page):
 def test_a_token_lets_a_browser_in(trained, page):
     server = Server(trained, host="0.0.0.0", token="a-token-of-some-length")
     try:
-        assert page.goto(server.url).status == 401
-        assert "token is missing" in page.inner_text("body")
-        page.errors.clear()  # the browser tells of the 401 that was asked for
+        refused = page.context.new_page()  # a page of its own: the browser tells of each 401, some time after the answer
+        assert refused.goto(server.url).status == 401
+        assert "token is missing" in refused.inner_text("body")
+        refused.close()
         page.goto(f"{server.url}/?token=a-token-of-some-length&run=cartpole")
         assert page.url == f"{server.url}/?run=cartpole"
         until(page, "document.querySelectorAll('tbody tr').length === 3")  # the WebSocket was let in by the cookie

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from c2d.drawing import canvas
 from c2d.reporting.curves import Run
 from c2d.reporting.field import Field
-from c2d.reporting.figures.style import Look, canvas, legend_columns, looks, short_number
+from c2d.reporting.figures.style import Look, legend_columns, looks, short_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,33 +1,29 @@
-"""How figures look: one color per agent everywhere, and files that are the same bytes for the same data.
+"""How agents look in figures: one color each, everywhere.
 
-Colors of the published agents are those of Okabe and Ito (2008), made to be told apart with any color vision. Own
-agents take others and are drawn broken, so that no two lines differ by color alone.
+The published agents have colors that can be told apart with any color vision. Own agents take others and are drawn
+broken, so that no two lines differ by color alone.
 """
 
 from __future__ import annotations
 
-import gc
-import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from c2d.errors import UserError
+from c2d.drawing import BLUE, GREEN, ORANGE, PINK, SKY, VERMILION, image
 from c2d.reporting.own import SUFFIX
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _PUBLISHED = {
     "DQN": "#7f7f7f",
-    "C51": "#e69f00",
-    "QR-DQN": "#cc79a7",
-    "IQN": "#0072b2",
-    "Rainbow": "#009e73",
-    "C2D": "#d55e00",
+    "C51": ORANGE,
+    "QR-DQN": PINK,
+    "IQN": BLUE,
+    "Rainbow": GREEN,
+    "C2D": VERMILION,
 }
-_OWN = ("#000000", "#56b4e9", "#882255", "#332288", "#999933", "#aa4499", "#117733", "#661100")
+_OWN = ("#000000", SKY, "#882255", "#332288", "#999933", "#aa4499", "#117733", "#661100")
 _OWN_FIRST = (
     "c2d",
     "rainbow-c2d",
@@ -73,75 +69,9 @@ def _place(agent: str, taken: set[int]) -> int:
     return next(place for place in range(wanted, wanted + len(taken) + 1) if place not in taken)
 
 
-_SETTINGS: dict[str, Any] = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib: the same picture everywhere
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 8,
-    "legend.frameon": False,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.5,
-    "axes.axisbelow": True,
-    "text.parse_math": False,  # a $ in a name is a $
-    "svg.fonttype": "path",
-    "svg.hashsalt": "c2d",
-    "path.simplify_threshold": 0.2,
-}
-
-
-@contextmanager
-def drawing() -> Iterator[None]:
-    """Matplotlib with the project's settings; nothing of the user's own is used or changed."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise UserError("figures need matplotlib: pip install 'c2d[report]'") from None
-    collecting = gc.isenabled()
-    gc.disable()  # matplotlib makes very many small objects: looking for garbage took a sixth of the time
-    try:
-        with matplotlib.rc_context():
-            matplotlib.rcdefaults()
-            matplotlib.rcParams.update(_SETTINGS)  # type: ignore[arg-type]
-            yield
-    finally:
-        if collecting:
-            gc.enable()
-
-
-def canvas(
-    rows: int, columns: int, width: float, height: float, layout: Any = "constrained", **options: Any
-) -> tuple[Figure, list[Axes]]:
-    """A figure of `width` x `height` inches and its axes, row by row. No window system is touched."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout=layout)
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, columns, squeeze=False, **options)
-    return figure, list(axes.flat)
-
-
-def files(figure: Figure, dpi: int = 250) -> dict[str, bytes]:
-    """The figure as SVG and as PNG, without dates."""
-    found = {}
-    if figure.get_layout_engine() is not None:
-        figure.draw_without_rendering()  # lays it out, once for both
-        figure.set_layout_engine("none")
-    for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
-        stream = io.BytesIO()
-        figure.savefig(stream, format=kind, dpi=dpi, metadata=metadata)
-        found[kind] = stream.getvalue()
-    return found
+def files(figure: Figure) -> dict[str, bytes]:
+    """The figure as it goes into a report."""
+    return {kind: image(figure, kind) for kind in ("svg", "png")}
 
 
 def legend_columns(names: Sequence[str], inches: float) -> int:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from c2d.drawing import canvas
 from c2d.reporting.aggregate import TITLES
-from c2d.reporting.figures.style import Look, canvas, legend_columns, looks
+from c2d.reporting.figures.style import Look, legend_columns, looks
 from c2d.reporting.study import Band, Estimate, Study
 
 if TYPE_CHECKING:
