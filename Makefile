@@ -7,7 +7,7 @@ PEERS := .venv-peers
 PUBLISHED ?= ../shared/data
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-published check format bench bench-peers study-learning study-faults study-minatar study-sweeps clean
+.PHONY: help setup quickstart browser test test-published check format bench bench-lens bench-peers study-learning study-faults study-minatar study-sweeps clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -24,7 +24,13 @@ $(READY): pyproject.toml constraints.txt
 quickstart: $(READY) ## train C2D on MinAtar Breakout for some minutes and see that it learned
 	$(BIN)/c2d quickstart
 
-test: $(READY) ## run the default test suite (no network, below 5 minutes on 2 cores)
+browser: ## install Chromium for the tests of the page, where the system lets it
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+		|| { echo "installing Chromium with apt-get ..."; apt-get install -y --no-install-recommends chromium >/dev/null 2>&1; } \
+		|| { apt-get update >/dev/null 2>&1 && apt-get install -y --no-install-recommends chromium >/dev/null 2>&1; } \
+		|| echo "NO CHROMIUM: it could not be installed here (try: sudo apt-get install chromium); tests of the page in a browser will be LEFT OUT"
+
+test: $(READY) browser ## run the default test suite (no network, below 5 minutes on 2 cores)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not published"
 
 test-published: $(READY) ## check against the published data in $(PUBLISHED)
@@ -48,6 +54,9 @@ $(PEERS)/.ready: constraints.txt
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		stable-baselines3==2.9.2 ale-py opencv-python-headless
 	@touch $@
+
+bench-lens: $(READY) browser ## measure painted pictures per second of the lens in Chromium (quiet machine, 3 minutes)
+	$(BIN)/python bench/lens_rate.py --out docs/results/lens.md
 
 bench-peers: $(READY) $(PEERS)/.ready ## compare speed with Stable-Baselines3 (quiet machine, about 6 minutes)
 	$(BIN)/python bench/against_sb3.py --out docs/results/speed-against-sb3.md

@@ -15,20 +15,16 @@ from typing import Any
 
 import numpy as np
 
+from c2d.drawing import canvas, drawing, write_picture
 from c2d.files import write_atomically
+from c2d.reporting.aggregate import iqm
+from c2d.reporting.bootstrap import intervals
+from c2d.reporting.figures.style import looks
 from c2d.reporting.runs import RunRecords, read_run
 from c2d.sweeping.variants import MINATAR
 
 LAST = 2  # iterations at the end of which the scores are averaged
 RESAMPLES = 2_000
-
-
-def iqm(values: np.ndarray) -> float:
-    """Mean of the middle half; fractions of a value count as such (Agarwal et al. 2021)."""
-    ordered, n = np.sort(values), len(values)
-    cut = n / 4
-    weights = np.clip(np.minimum(np.arange(1, n + 1) - cut, n - cut - np.arange(n)), 0, 1)
-    return float(ordered @ weights / weights.sum())
 
 
 def final_score(run: RunRecords) -> float:
@@ -52,13 +48,10 @@ def collect(where: Path) -> dict[tuple[str, str], list[RunRecords]]:
 
 def interval(groups: list[np.ndarray]) -> tuple[float, float, float]:
     """IQM over games and seeds, and its 95 % interval: seeds resampled within each game."""
-    rng = np.random.default_rng(0)
-    draws = [
-        iqm(np.concatenate([group[rng.integers(len(group), size=len(group))] for group in groups]))
-        for _ in range(RESAMPLES)
-    ]
-    low, high = np.quantile(draws, [0.025, 0.975])
-    return iqm(np.concatenate(groups)), float(low), float(high)
+    rows = max(map(len, groups))
+    scores = np.array([[*group, *[np.nan] * (rows - len(group))] for group in groups]).T  # [seeds, games]
+    low, high = intervals(scores, {"iqm": iqm}, RESAMPLES)["iqm"] or (np.nan, np.nan)
+    return float(iqm(scores)), low, high
 
 
 def table(found: dict[tuple[str, str], list[RunRecords]]) -> tuple[list[str], list[dict[str, Any]]]:
@@ -89,26 +82,22 @@ def table(found: dict[tuple[str, str], list[RunRecords]]) -> tuple[list[str], li
     return lines, rows
 
 
+@drawing()
 def figure(found: dict[tuple[str, str], list[RunRecords]], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
     games = sorted({game for _, game in found})
-    picture, axes = plt.subplots(1, len(games), figsize=(5.5 * len(games), 3.8), squeeze=False)
-    for axis, game in zip(axes[0], games, strict=True):
-        for number, variant in enumerate(v.name for v in MINATAR):
+    picture, axes = canvas(1, len(games), 4.4 * len(games), 3.2)
+    drawn = looks([variant.name for variant in MINATAR])
+    for axis, game in zip(axes, games, strict=True):
+        for variant, look in drawn.items():
             runs = found.get((variant, game), [])
             if runs:
                 curves = np.array([[r["mean_score"] or 0.0 for r in run.iterations] for run in runs])
                 steps = [r["steps"] / 1000 for r in runs[0].iterations]
-                axis.plot(steps, curves.mean(0), label=variant, color=f"C{number}")
-                axis.fill_between(steps, curves.min(0), curves.max(0), alpha=0.12, color=f"C{number}", lw=0)
+                axis.plot(steps, curves.mean(0), label=variant, color=look.color, ls=look.dash, lw=1.4)
+                axis.fill_between(steps, curves.min(0), curves.max(0), alpha=0.12, color=look.color, lw=0)
         axis.set(title=game, xlabel="thousand agent steps", ylabel="mean training score")
-        axis.legend(fontsize=8)
-    picture.tight_layout()
-    picture.savefig(path, metadata={"Date": None})
+        axis.legend()
+    write_picture(picture, path)
 
 
 def main() -> None:

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from c2d.errors import UserError
+
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write beside the file, flush to disk, rename over it."""
@@ -38,3 +40,11 @@ def flush_directory(path: Path) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     write_atomically(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def check_destination(path: Path, option: str, endings: tuple[str, ...] = ()) -> None:
+    """Whether a file can be written there: found out before the work, not after."""
+    if endings and path.suffix.lower() not in endings:
+        raise UserError(f"{option} {path}: the name must end in {' or '.join(endings)}")
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise UserError(f"{option} {path} cannot be written; accepted: a file in a directory that exists")

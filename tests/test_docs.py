@@ -1,7 +1,13 @@
 """The documentation's Python is run, in order, as a reader would run it."""
 
 import re
+import shlex
 from pathlib import Path
+
+import pytest
+
+from c2d.cli.main import main
+from tests.cli.tiny_runs import tiny_run
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -17,3 +23,41 @@ def test_the_python_page_runs(tmp_path, monkeypatch, capsys):
     assert "finished" in printed and re.search(r"action [01]\n", printed)
     assert re.search(r"score \d+\.0 after \d+ steps", printed)
     assert names["law"].probs.sum(-1).round(4).tolist() == [1.0, 1.0]
+
+
+def test_the_theory_page_runs(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "theory.md").read_text(), flags=re.DOTALL)
+    assert len(blocks) == 2
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, "docs/theory.md", "exec"), names)
+    printed = capsys.readouterr().out
+    assert "T* and T_φ are one" in printed and "Q* [[" in printed and "step 12: W₁ 0.0" in printed
+
+
+FAST = [line for line in re.findall(r"^\$ c2d (theory.*)$", (DOCS / "theory.md").read_text(), flags=re.MULTILINE)
+        if not line.startswith(("theory check", "theory search"))]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", FAST)
+def test_the_theory_page_shows_what_its_commands_print(line, capsys, tmp_path, monkeypatch):
+    """But for the search and the check, which take longer; figures go elsewhere."""
+    page = (DOCS / "theory.md").read_text()
+    shown = page.split(f"$ c2d {line}\n", 1)[1].split("\n```", 1)[0]
+    (tmp_path / "docs" / "pictures").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(line)) == 0
+    assert capsys.readouterr().out.strip() == shown.strip()
+
+
+def test_there_are_such_commands():
+    assert len(FAST) == 3
+
+
+def test_the_evaluation_page_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    tiny_run("minatar/breakout", "runs/minatar-breakout-c2d-s1")
+    (block,) = re.findall(r"```python\n(.*?)```", (DOCS / "evaluation.md").read_text(), flags=re.DOTALL)
+    exec(compile(block, "docs/evaluation.md", "exec"), names := {})
+    assert names["returns"].shape == names["probs"].shape == (1, 3, 4)
+    assert re.search(r"tensor\(\[\[.*\]\]\) tensor\(\[[012]\]\)", capsys.readouterr().out)

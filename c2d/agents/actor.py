@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from c2d.nets.network import ValueNetwork
 from c2d.returns.values import greedy, q_values
@@ -40,3 +41,9 @@ class Actor:
         """[B, *obs] -> [B]"""
         law = self.network(torch.from_numpy(obs).to(self.device), "act", self.noise)
         return greedy(q_values(law, self.phi)).cpu().numpy()
+
+    @torch.inference_mode()
+    def laws(self, obs: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Atoms as real returns and their probabilities, to act by more than the mean. [B, *obs] -> 2 × [B, A, N]"""
+        law = self.network(torch.from_numpy(obs).to(self.device), "act", self.noise)
+        return self.phi.back(law.atoms), law.log_probs.exp()

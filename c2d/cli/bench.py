@@ -12,6 +12,7 @@ from typing import Any
 
 from c2d.cli.settings import options
 from c2d.errors import UserError
+from c2d.files import check_destination, write_json
 
 Row = tuple[str, str, list[str]]  # what, unit, one cell per number of threads
 
@@ -43,10 +44,11 @@ def main(arguments: Sequence[str]) -> None:
     )
     if not 0.0 < chosen.seconds <= 3600.0:
         raise UserError(f"--seconds is {chosen.seconds}; accepted: above 0, at most 3600")
-    file = _writable(chosen.json)
+    file = None if chosen.json is None else Path(chosen.json)
+    if file is not None:
+        check_destination(file, "--json")
     from c2d.bench.calibration import QUIET
     from c2d.bench.measure import default_threads, describe, estimated_seconds, measure
-    from c2d.files import write_json
 
     threads = default_threads() if chosen.threads is None else _thread_counts(chosen.threads)
     if chosen.recipe == "all":
@@ -72,7 +74,6 @@ def _all_rows(chosen: Bench, threads: int, file: Path | None) -> None:
     from c2d.agents.recipes import RECIPES
     from c2d.bench.measure import describe
     from c2d.bench.recipes import measure_rows
-    from c2d.files import write_json
 
     if chosen.padding not in (None, "valid", "same"):
         raise UserError(f"--padding is {chosen.padding}; accepted: valid, same")
@@ -192,13 +193,3 @@ def _thread_counts(text: str) -> tuple[int, ...]:
     if not all(1 <= count <= cores for count in counts):
         raise UserError(f'--threads is "{text}"; accepted: numbers from 1 to {cores} (the cores here), as in 1,2')
     return counts
-
-
-def _writable(name: str | None) -> Path | None:
-    """Found out before the measurement, not after."""
-    if name is None:
-        return None
-    path = Path(name)
-    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise UserError(f"--json {name} cannot be written; accepted: a file in a directory that exists")
-    return path

@@ -15,12 +15,13 @@ from c2d.cli.settings import options
 from c2d.errors import UserError
 
 if TYPE_CHECKING:
+    from c2d.evaluation.course import Course, Setup
     from c2d.evaluation.play import Watch
     from c2d.evaluation.statistics import Summary
     from c2d.evaluation.subject import Subject
-    from c2d.types import GameEnd
 
-DESCRIPTION = "Play whole games with a trained agent and report their scores."
+DESCRIPTION = "Play whole games with a trained agent and report their scores; play by another criterion, check the \
+predicted laws, or film a game."
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,19 @@ class Evaluate:
     """Games played at once, with one call of the network for all of them."""
     seed: int = 0
     """Seed of the games and of the random actions."""
+    risk: str | None = None
+    """Play the same games also by another criterion on the learned laws, and report what that gains and costs. One of
+    cvar:0.1 (mean of the worst tenth of returns), entropic:-0.5 (log-mean-exp, careful below 0 and daring above),
+    mean-std:1 (mean less one standard deviation), above:5 (probability of a return above 5); other numbers will do."""
+    calibration: bool = False
+    """Compare the predicted laws with the discounted returns that came: PIT histogram, CRPS, coverage of intervals.
+    The word --calibration alone is enough."""
+    plot: str | None = None
+    """Picture of the calibration, FILE.svg or FILE.png. Default: beside the scores in the run directory."""
+    video: str | None = None
+    """Film the first game into FILE.mp4; with --risk the first game of that criterion."""
+    video_seconds: float | None = None
+    """Film no more than this many seconds of the game. Default: the whole game."""
     env: str | None = None
     """Environment to play instead of the run's. A class of your own, my_package.my_module:MyEnv, must be named here."""
     phi: str | None = None
@@ -48,14 +62,16 @@ class Evaluate:
 
 
 def main(arguments: Sequence[str]) -> None:
-    chosen = options(Evaluate, list(arguments), "c2d evaluate", DESCRIPTION)
+    chosen = options(Evaluate, spelled_out(arguments), "c2d evaluate", DESCRIPTION)
     _check(chosen)
     from c2d.agents.trust import trust
+    from c2d.cli.evaluate_extras import Extras
     from c2d.devices import prepare_torch
-    from c2d.evaluation.play import evaluate
+    from c2d.evaluation.course import Setup
     from c2d.evaluation.statistics import summarize
     from c2d.evaluation.subject import open_run
 
+    extras = Extras(chosen)
     prepare_torch(chosen.device, chosen.threads)
     if chosen.phi is not None:
         trust(chosen.phi)
@@ -64,13 +80,25 @@ def main(arguments: Sequence[str]) -> None:
     print(headline(subject, chosen, epsilon))
     if subject.trained_here() is False:
         print("note: the rules or the games' versions differ from those of training (see passport.json in the run)")
+    setup = Setup(chosen.games, epsilon, chosen.parallel, chosen.seed)
     began = time.perf_counter()
-    with progress(chosen.games) as watch:
-        ends = evaluate(subject.agent, subject.make_env, chosen.games, epsilon, chosen.parallel, chosen.seed, watch)
+    course = extras.play(subject, setup)
     seconds = time.perf_counter() - began
-    summary = summarize([end.score for end in ends])
+    summary = summarize(course.scores)
     print("\n".join(lines(summary, subject.env)))
-    print(f"written to {save(subject, chosen, epsilon, ends, summary, seconds)}")
+    record = {**extras.report(subject), "seconds": seconds}
+    path = save(subject, setup, course, summary, record)
+    extras.plot(subject, path)
+    print(f"written to {path}")
+
+
+def spelled_out(arguments: Sequence[str]) -> list[str]:
+    """`--calibration` alone means True."""
+    words = list(arguments)
+    for place, word in enumerate(words):
+        if word == "--calibration" and (place + 1 == len(words) or words[place + 1] not in ("True", "False")):
+            words[place] = "--calibration=True"
+    return words
 
 
 def headline(subject: Subject, chosen: Evaluate, epsilon: float) -> str:
@@ -111,29 +139,30 @@ def lines(summary: Summary, env: str) -> list[str]:
     return report
 
 
-def save(
-    subject: Subject, chosen: Evaluate, epsilon: float, ends: list[GameEnd], summary: Summary, seconds: float
-) -> Path:
+def save(subject: Subject, setup: Setup, course: Course, summary: Summary, more: dict[str, Any]) -> Path:
     """A new file in the run directory; earlier ones are left alone."""
     import torch
 
     from c2d.files import write_json
     from c2d.training.passport import machine, versions
 
+    measured = {**machine(torch.get_num_threads()), "seconds": more.pop("seconds"), "time": time.time()}
     record: dict[str, Any] = {
         "kind": "evaluation",
         "env": subject.env,
         "passport": subject.passport,
         "steps": subject.steps,
         "iterations": subject.iterations,
-        "epsilon": epsilon,
-        "seed": chosen.seed,
-        "parallel": chosen.parallel,
-        "scores": [end.score for end in ends],
-        "lengths": [end.steps for end in ends],
+        "epsilon": setup.epsilon,
+        "seed": setup.seed,
+        "parallel": setup.parallel,
+        "scores": course.scores,
+        "lengths": [end.steps for end in course.ends],
+        "returns": course.returns,
         "summary": asdict(summary),
+        **more,
         "versions": versions(),
-        "measured": {**machine(torch.get_num_threads()), "seconds": seconds, "time": time.time()},
+        "measured": measured,
     }
     directory = subject.run_dir.path / "evaluations"
     try:

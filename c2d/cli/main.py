@@ -19,10 +19,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sweep": ("c2d.cli.sweep", "run recipes × environments × seeds, here or on a cluster"),
     "ablate": ("c2d.cli.ablate", "run a recipe without each of its ingredients"),
     "evaluate": ("c2d.cli.evaluate", "play whole games with a trained agent and report the score"),
+    "serve": ("c2d.cli.serve", "follow runs and watch agents play in a browser"),
     "theory": ("c2d.cli.theory", "the paper's theory on finite MDPs: its counterexample, its statements, your own φ"),
     "bench": ("c2d.cli.bench", "measure speed and memory on this machine"),
     "verify-resume": ("c2d.cli.verify_resume", "prove on this machine that a killed and resumed run loses nothing"),
     "fingerprint": ("c2d.cli.fingerprint", "put a run's first iterations beside the published ones"),
+    "report": ("c2d.cli.report", "figures, tables and a page: runs beside the published agents"),
+    "compare": ("c2d.cli.compare", "where runs stand among the published agents, and how surely"),
+    "ledger": ("c2d.cli.ledger", "every number and claim of the paper beside ours"),
 }
 EXAMPLES = """examples:
   c2d train minatar/breakout --iterations 10     a small game, minutes on a laptop

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
+from c2d.cli.serve import PORT
 from c2d.cli.settings import options
 from c2d.errors import UserError
 
@@ -110,7 +112,7 @@ def quickstart_config(seed: int) -> Config:
 
 
 def next_steps(outcome: Outcome) -> list[str]:
-    run = shlex.quote(outcome.run)
+    run, path = shlex.quote(outcome.run), Path(outcome.run)
     commands = {
         f"c2d evaluate {run} --games 100": "play more games with this agent",
         f"tensorboard --logdir {run}": "its curves",
@@ -120,7 +122,14 @@ def next_steps(outcome: Outcome) -> list[str]:
     }
     width = max(map(len, commands))
     rows = [f"  {command:<{width}}  {purpose}" for command, purpose in commands.items()]
-    return ["", "what to type next (the commands are in .venv/bin after `make setup`):", *rows]
+    return [
+        "",
+        "what to type next (the commands are in .venv/bin after `make setup`):",
+        *rows,
+        "",
+        f"see this agent play, beside the returns it expects: c2d serve {shlex.quote(str(path.parent))}",
+        f"then open http://127.0.0.1:{PORT}/lens?run={quote(path.name)} in a browser",
+    ]
 
 
 def _write(out: Path, outcomes: list[Outcome], command: list[str]) -> None:

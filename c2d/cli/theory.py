@@ -6,11 +6,14 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import tyro
 
 from c2d.cli.settings import options
+from c2d.cli.theory_phi import typed_phi
+from c2d.drawing import check_picture
 from c2d.errors import UserError, did_you_mean
 
 PARTS = {
@@ -48,10 +51,13 @@ class Check:
     mdps: int = 1000
     """Random MDPs, each with every φ."""
     states: int = 10
+    """States of each MDP."""
     actions: int = 4
+    """Actions in each state; an action has three outcomes."""
     steps: int = 3
     """Iterations of each operator. Supports grow threefold with each."""
     seed: int = 0
+    """The same seed gives the same cases."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +67,13 @@ class Search:
     mdps: int = 500
     """Random MDPs for each point of the figure."""
     states: int = 10
+    """States of each MDP."""
     actions: int = 4
+    """Actions in each state; an action has three outcomes."""
     gamma: float = 0.9
+    """Discount."""
     seed: int = 0
+    """The same seed gives the same MDPs."""
     stochasticity: tuple[float, ...] = (0.0, 0.05, 0.1, 0.25, 0.5, 1.0)
     """Weight of chance in the transitions: 0 is deterministic."""
     reward_scale: tuple[float, ...] = (0.1, 1.0, 100.0, 10_000.0)
@@ -120,21 +130,23 @@ def _usage() -> str:
 def _example(words: list[str]) -> None:
     chosen = options(Example, words, "c2d theory example", "Show where the transformed operator T_h goes wrong.")
     from c2d.theory.examples import counterexample
-    from c2d.theory.figures import check_path, counterexample_figure
+    from c2d.theory.figures import counterexample_figure
 
-    file = check_path(chosen.save)
-    h = _homeomorphism(chosen.h, chosen.eps, chosen.beta)[0]
+    file = _picture(chosen.save)
+    h = typed_phi(chosen.h, chosen.eps, chosen.beta)[0]
     found = counterexample(h, chosen.reward, chosen.gamma, chosen.sure)
-    print(f"Proposition 3.1 with h = {h.name}, R = {found.prize:g}, r = {found.sure:.6g}, γ = {chosen.gamma:g}\n")
+    print(f"Proposition 3.1 with h = {h.name}, R = {found.prize:g}, r = {found.sure:.8g}, γ = {chosen.gamma:g}\n")
     print(f"  s --a--> 0 or {found.prize:g} with probability 1/2 each, then the end")
-    print(f"  s --b--> {found.sure:.6g} for sure, then the end\n")
-    print(f"T_h chooses wrongly for {found.low:.6g} < r < {found.high:.6g}, that is h⁻¹(h(R)/2) < r < R/2\n")
+    print(f"  s --b--> {found.sure:.8g} for sure, then the end\n")
+    print(f"T_h chooses wrongly for {found.low:.8g} < r < {found.high:.8g}, that is h⁻¹(h(R)/2) < r < R/2\n")
     print(f"  {'operator':<10}{'Q(s, a)':>12}{'Q(s, b)':>12}   action")
+    best = found.q["T*"]
     for name, q in found.q.items():
-        right = found.choice[name] == found.choice["T*"]
-        tie = abs(q[0] - q[1]) <= 1e-12 * max(1.0, abs(float(q[0])))
-        said = "either" if tie else found.choice[name] + ("" if right else "   wrong")
-        print(f"  {name:<10}{q[0]:>12.6g}{q[1]:>12.6g}   {said}")
+        small = 1e-12 * max(abs(float(value)) for value in (*q, *best))
+        taken = best[list(found.mdp.actions).index(found.choice[name])]
+        tie, wrong = abs(q[0] - q[1]) <= small, taken < max(best) - small
+        said = "either" if tie else found.choice[name] + ("   wrong" if wrong else "")
+        print(f"  {name:<10}{q[0]:>12.8g}{q[1]:>12.8g}   {said}")
     print("\nvalues in real returns: those of T_h mapped back by h⁻¹, those of T_φ (φ = h) the mean of φ⁻¹")
     if file is not None:
         counterexample_figure(found, file)
@@ -146,8 +158,15 @@ def _check(words: list[str]) -> None:
     for name in ("mdps", "states", "actions", "steps"):
         if getattr(chosen, name) < 1:
             raise UserError(f"--{name} is {getattr(chosen, name)}; accepted: at least 1")
-    from c2d.theory.statements import check
+    if chosen.seed < 0:
+        raise UserError(f"--seed is {chosen.seed}; accepted: 0 or above")
+    from c2d.theory.operators import LARGEST
+    from c2d.theory.statements import AT_ONCE, check
 
+    size = AT_ONCE * chosen.states * chosen.actions * 3.0 ** (chosen.steps + 1)
+    if size > LARGEST:
+        most = math.floor(math.log(LARGEST / (AT_ONCE * chosen.states * chosen.actions), 3) - 1)
+        raise UserError(f"--steps is {chosen.steps}; accepted: at most {most}, since supports grow threefold with each")
     print(f"c2d theory check: {chosen.mdps} random MDPs, {chosen.states} states, {chosen.actions} actions, "
           f"{chosen.steps} steps, seed {chosen.seed}\n")  # fmt: skip
     print(f"{'statement':<78}{'paper':<18}{'cases':>9}  found")
@@ -163,10 +182,13 @@ def _check(words: list[str]) -> None:
 
 def _search(words: list[str]) -> None:
     chosen = options(Search, words, "c2d theory search", "Look for MDPs in which the policy of T_h is not optimal.")
-    from c2d.theory.figures import check_path, search_figure
-    from c2d.theory.search import survey, worst_loss
+    from c2d.theory.figures import search_figure
+    from c2d.theory.search import check_axes, survey, worst_loss
 
-    file = check_path(chosen.save)
+    file = _picture(chosen.save)
+    if chosen.seed < 0:
+        raise UserError(f"--seed is {chosen.seed}; accepted: 0 or above")
+    check_axes(chosen.mdps, chosen.stochasticity, chosen.reward_scale, chosen.eps, chosen.spread, chosen.gamma)
     sizes: dict[str, Any] = {name: getattr(chosen, name) for name in ("mdps", "states", "actions", "gamma", "seed")}
     print(f"c2d theory search: {chosen.mdps} random MDPs a line, {chosen.states} states, {chosen.actions} actions, "
           f"3 outcomes, γ = {chosen.gamma:g}, seed {chosen.seed}\n")  # fmt: skip
@@ -203,17 +225,18 @@ def _phi(words: list[str]) -> None:
         raise UserError('c2d theory phi needs a function: a formula such as "x / sqrt(1 + x*x)", a name, or module:phi')
     chosen = options(PhiOptions, words, "c2d theory phi", "Examine a homeomorphism φ of the real line.")
     from c2d.theory.expression import parse
-    from c2d.theory.figures import check_path, phi_figure
-    from c2d.theory.homeomorphism import on_arrays
+    from c2d.theory.figures import phi_figure
+    from c2d.theory.homeomorphism import check_inverse, on_arrays
     from c2d.theory.inspection import study
 
-    file = check_path(chosen.save)
-    phi, to, back, interval = _homeomorphism(chosen.function, chosen.eps, chosen.beta)
+    file = _picture(chosen.save)
+    phi, to, back, interval = typed_phi(chosen.function, chosen.eps, chosen.beta)
     if chosen.inverse is not None:
         back = parse(chosen.inverse, variable="y")
+        check_inverse("φ", phi.to, on_arrays(back))
     found = study(phi.name, to, back, chosen.gamma, interval=interval)
     print(f"φ(x) = {found.name}: strictly increasing where tried, |x| from 1e-9 to 1e30")
-    print(f"  onto J = ({_number(found.low)}, {_number(found.high)})")
+    print(f"  onto J = ({_number(found.low)}, {_number(found.high)}), as far as float64 shows")
     if found.saturates is not None:
         print(f"  beyond |x| = {found.saturates:.3g} float64 cannot tell its values apart")
     print(
@@ -224,42 +247,24 @@ def _phi(words: list[str]) -> None:
         if math.isinf(error):
             said = f"lost from |x| = {place:.4g} on: φ(x) is rounded to an end of J, or overflows"
         print(f"    {kind:<9} {said}")
-    print(f"  Lipschitz constants: φ {_number(found.lipschitz)}, φ⁻¹ {_number(found.lipschitz_back)}")
+    constants = f"φ {_number(found.lipschitz)}, φ⁻¹ {_number(found.lipschitz_back)}"
+    print(f"  Lipschitz constants (largest slopes found): {constants}")
     steps = ", ".join(f"{_number(value)} for |r| = {reward:g}" for reward, value in found.lipschitz_step.items())
     print(f"    of the step φ(r + γφ⁻¹(y)), γ = {found.gamma:g}: {steps}")
     if math.isfinite(found.lipschitz):
-        which = "is" if found.lipschitz < 1 else "is not"
+        which = "is" if found.lipschitz < 1 - 1e-6 else "is not"
         print(f"  φ {which} a contraction; c·φ is one for every c below {found.largest_scale:.6g}")
     if file is not None:
         phi_figure(found, phi.to, phi.back if back is None else on_arrays(back), file)
         print(f"figure: {file}")
 
 
-def _homeomorphism(text: str, eps: float, beta: float) -> tuple[Any, Any, Any, tuple[float, float] | None]:
-    """From what the user typed: φ on arrays; `to` and `back` on tensors (None: not known); J, if told."""
-    from c2d.agents.trust import imported, trust
-    from c2d.returns.phi import KINDS
-    from c2d.theory.expression import parse
-    from c2d.theory.homeomorphism import from_callables, from_phi, named, on_arrays
-    from c2d.types import Phi
-
-    if text in KINDS:
-        phi = KINDS[text](beta, eps)
-        return named(text, eps, beta), phi.to, phi.back, (phi.low, phi.high)
-    if ":" in text:
-        trust(text)
-        found = imported(text)
-        if isinstance(found, Phi):
-            return from_phi(found, text), found.to, found.back, (found.low, found.high)
-        if not callable(found):
-            raise UserError(f"{text} is neither a c2d.types.Phi nor a function of tensors")
-        to = found
-    else:
-        near = did_you_mean(text, KINDS) if text.isidentifier() and text != "x" else ""
-        if near:
-            raise UserError(f'unknown φ "{text}".{near} Accepted: {", ".join(KINDS)}, a formula in x, my_module:my_phi')
-        to = parse(text)
-    return from_callables(on_arrays(to), None, text), to, None, None
+def _picture(save: str | None) -> Path | None:
+    """Where the figure goes, if one is asked for and can be drawn."""
+    if save is None:
+        return None
+    check_picture(Path(save), "--save")
+    return Path(save)
 
 
 def _number(value: float) -> str:

@@ -119,14 +119,22 @@ class GymnasiumGame:
             "score": "raw, whole episodes",
         }
 
+    @property
+    def pictures_per_second(self) -> float | None:
+        """How fast the environment wants to be shown, if it says."""
+        rate = (getattr(self._env, "metadata", None) or {}).get("render_fps")
+        return float(rate) if isinstance(rate, int | float) and rate > 0 else None
+
     def render(self) -> np.ndarray:
         """The environment's own picture. [H, W, 3] u8"""
         if getattr(self._env, "render_mode", None) != "rgb_array":
             raise UserError(f"{self._name} cannot be shown: it has no render mode 'rgb_array'.")
+        from gymnasium.error import DependencyNotInstalled
+
         try:
             return np.array(self._env.render(), dtype=np.uint8)
-        except ImportError as error:
-            raise UserError(f"{self._name} needs another package to be shown: {error}") from None
+        except (ImportError, DependencyNotInstalled) as error:
+            raise UserError(f"{self._name} needs another package to be shown: {' '.join(str(error).split())}") from None
 
     def close(self) -> None:
         self._env.close()

@@ -1,4 +1,4 @@
-"""Small decision processes whose law of the discounted return is known exactly, for tests.
+"""Small decision processes whose law of the discounted return is known exactly.
 
 A state offers actions; an action is a list of outcomes, each with a probability, a reward and a next state
 (or the end). States are numbered and seen as one-hot vectors. No state can be reached twice in an episode,
@@ -87,44 +87,7 @@ TOYS: dict[str, Toy] = {
 }
 
 
-def law(name: str, state: int, action: int, gamma: float) -> tuple[np.ndarray, np.ndarray]:
-    """Law of the discounted return after `action` in `state`, best actions afterwards.
-
-    Returns (values [K], probabilities [K]), values ascending and distinct.
-    """
-    return _pushed(_toy(name), state, action, gamma)
-
-
-def best_action(name: str, state: int, gamma: float) -> int:
-    """The action of largest expected return; the first of equals."""
-    toy = _toy(name)
-    means = [float(np.dot(*_pushed(toy, state, action, gamma))) for action in range(len(toy.states[state]))]
-    return int(np.argmax(means))
-
-
-def _pushed(toy: Toy, state: int, action: int, gamma: float) -> tuple[np.ndarray, np.ndarray]:
-    values, probs = [], []
-    for outcome in toy.states[state][action]:
-        later, chance = _optimal(toy, outcome.to, gamma)
-        values.append(outcome.reward + gamma * later)
-        probs.append(outcome.prob * chance)
-    return _merged(np.concatenate(values), np.concatenate(probs))
-
-
-def _optimal(toy: Toy, state: int | None, gamma: float) -> tuple[np.ndarray, np.ndarray]:
-    if state is None:
-        return np.zeros(1), np.ones(1)
-    laws = [_pushed(toy, state, action, gamma) for action in range(len(toy.states[state]))]
-    return max(laws, key=lambda pair: float(np.dot(*pair)))  # the first of equals
-
-
-def _merged(values: np.ndarray, probs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Equal values (to 12 digits) become one."""
-    distinct, where = np.unique(values.round(12), return_inverse=True)
-    return distinct, np.bincount(where, weights=probs)
-
-
-def _toy(name: str) -> Toy:
+def find(name: str) -> Toy:
     if name not in TOYS:
         raise UserError(f"Unknown toy {name!r}.{did_you_mean(name, TOYS)} Accepted: {', '.join(TOYS)}.")
     return TOYS[name]
@@ -135,7 +98,7 @@ class ToyGame:
 
     def __init__(self, name: str, rules: GymRules, seed: int) -> None:
         self.rules = rules
-        self._toy = _toy(name)
+        self._toy = find(name)
         self._rng = np.random.Generator(np.random.PCG64(seed))
         states = len(self._toy.states)
         self._codes = np.eye(states, dtype=np.float32)

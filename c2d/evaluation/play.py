@@ -17,10 +17,12 @@ from c2d.agents.agent import Agent
 from c2d.envs.spec import Environment, EnvSpec, FrameStack
 from c2d.errors import UserError
 from c2d.training.seeding import integer, numpy_generator
-from c2d.types import GameEnd
+from c2d.types import GameEnd, Step
 
 MakeEnv = Callable[[int], Environment]  # seed -> a new environment
 Watch = Callable[[int, int], None]  # games ended, agent steps made so far by all games together
+Choose = Callable[[np.ndarray], np.ndarray]  # observations of the running games [P, *obs] -> actions [P], before ε
+Follow = Callable[[int, int, int, Step], None]  # number of a game, its row among those, action taken, what it gave
 
 
 class _Game:
@@ -32,13 +34,13 @@ class _Game:
         self.stack = FrameStack(env.spec)
         self.stack.open(env.start())
 
-    def advance(self, greedy: int, epsilon: float) -> GameEnd | None:
-        action = greedy
+    def advance(self, action: int, epsilon: float) -> tuple[int, Step]:
+        """The action taken, which may be a random one, and what it gave."""
         if self.rng.random() < epsilon:
             action = int(self.rng.integers(self.env.spec.actions))
         step = self.env.step(action)
         self.stack.follow(step)  # a lost life begins an episode of the learner; the game goes on
-        return step.game
+        return action, step
 
 
 def evaluate(
@@ -49,9 +51,12 @@ def evaluate(
     parallel: int = 8,
     seed: int = 0,
     watch: Watch | None = None,
+    choose: Choose | None = None,
+    follow: Follow | None = None,
 ) -> list[GameEnd]:
-    """The ends of `games` whole games in order of their numbers. ε-greedy by expected real return."""
+    """The ends of `games` whole games in order of their numbers. ε-greedy, by expected real return or by `choose`."""
     _check(games, epsilon, parallel)
+    choose = agent.actor.greedy if choose is None else choose
     waiting, running = deque(range(games)), list[_Game]()
     ends: dict[int, GameEnd] = {}
     steps = 0
@@ -59,10 +64,13 @@ def evaluate(
         while waiting or running:
             while waiting and len(running) < parallel:
                 running.append(_begin(waiting.popleft(), make_env, seed, agent.spec))
-            actions = agent.actor.greedy(np.stack([game.stack.obs for game in running]))  # [P]
-            for game, action in zip(running, actions, strict=True):
-                if (end := game.advance(int(action), epsilon)) is not None:
-                    ends[game.number] = end
+            actions = choose(np.stack([game.stack.obs for game in running]))  # [P]
+            for row, (game, action) in enumerate(zip(running, actions, strict=True)):
+                taken, step = game.advance(int(action), epsilon)
+                if follow is not None:
+                    follow(game.number, row, taken, step)
+                if step.game is not None:
+                    ends[game.number] = step.game
                     game.env.close()
             steps += len(running)
             running = [game for game in running if game.number not in ends]
@@ -81,7 +89,7 @@ def random_scores(make_env: MakeEnv, games: int = 100, seed: int = 0) -> list[Ga
     for number in range(games):
         game = _begin(number, make_env, seed, None)
         try:
-            while (end := game.advance(0, epsilon=1.0)) is None:
+            while (end := game.advance(0, epsilon=1.0)[1].game) is None:
                 pass
         finally:
             game.env.close()

@@ -12,7 +12,7 @@ from c2d.theory.mdp import FiniteMDP
 
 # Which of several best actions: the first, all with equal probability (Def. 3.1), or the user's own rule.
 Ties = Literal["first", "uniform"] | Callable[[np.ndarray], np.ndarray]
-_EQUAL = 1e-12  # values whose difference is below this share of the largest are ties
+_EQUAL = 1e-12  # values whose difference is below this share of the MDP's largest are ties
 
 
 def greedy(q: np.ndarray, ties: Ties = "first") -> np.ndarray:
@@ -21,7 +21,7 @@ def greedy(q: np.ndarray, ties: Ties = "first") -> np.ndarray:
     A rule of the user's own receives the mask of best actions [..., S, A] and returns the policy.
     """
     best = q.max(-1, keepdims=True)
-    mask = q >= best - _EQUAL * np.maximum(1.0, np.abs(best))
+    mask = q >= best - _EQUAL * scale(q)[..., None, None]
     if callable(ties):
         return ties(mask)
     if ties == "uniform":
@@ -31,6 +31,12 @@ def greedy(q: np.ndarray, ties: Ties = "first") -> np.ndarray:
         policy = np.eye(q.shape[-1])[mask.argmax(-1)]
         return policy
     raise UserError(f"ties is {ties!r}; accepted: 'first', 'uniform', or a function of the mask of best actions")
+
+
+def scale(q: np.ndarray) -> np.ndarray:
+    """The largest size of a value, of each MDP by itself: what is small is small beside it. [..., S, A] -> [...]"""
+    largest: np.ndarray = np.abs(q).max((-2, -1))
+    return largest
 
 
 def backup(mdp: FiniteMDP, value: np.ndarray, function: Callable[[np.ndarray], np.ndarray] | None = None) -> np.ndarray:
@@ -46,7 +52,7 @@ def backup(mdp: FiniteMDP, value: np.ndarray, function: Callable[[np.ndarray], n
 
 
 def bellman(mdp: FiniteMDP, q: np.ndarray) -> np.ndarray:
-    """The Bellman optimality operator on Q-functions (Eq. 4)."""
+    """The Bellman optimality operator on Q-functions (Eq. 3)."""
     return backup(mdp, q.max(-1))
 
 
@@ -55,21 +61,36 @@ def value_iteration(mdp: FiniteMDP, tolerance: float = 1e-12, limit: int = 100_0
     q = np.zeros(mdp.shape)
     for _ in range(limit):
         after = bellman(mdp, q)
-        moved = np.abs(after - q).max()
+        settled = scale(after - q) * mdp.gamma <= tolerance * (1 - mdp.gamma) * scale(after)
         q = after
-        if moved * mdp.gamma <= tolerance * (1 - mdp.gamma) * max(1.0, float(np.abs(q).max())):
+        if settled.all():
             return q
     raise UserError(f"value iteration did not settle in {limit:,} steps (gamma {mdp.gamma}): raise the limit")
 
 
 def policy_q(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
     """Q_π by solving the linear equations V = r_π + γP_πV. policy [..., S, A] -> [..., S, A]"""
+    policy = check_policy(mdp, policy)
     states, _ = mdp.sizes
     to = (mdp.after[..., None] == np.arange(states)).astype(np.float64)  # [..., S, A, K, S']; no column for the end
     chances = np.einsum("...sak,...sakt,...sa->...st", mdp.prob, to, policy)
     rewards = ((mdp.prob * mdp.reward).sum(-1) * policy).sum(-1)  # [..., S]
     value = np.linalg.solve(np.eye(states) - mdp.gamma * chances, rewards[..., None])[..., 0]
     return backup(mdp, value)
+
+
+def check_policy(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
+    """Probabilities [..., S, A] that fit the MDP; one policy for many MDPs is repeated."""
+    policy = np.asarray(policy, np.float64)
+    try:
+        policy = np.broadcast_to(policy, mdp.shape)
+    except ValueError:
+        raise UserError(
+            f"the policy has shape {policy.shape}; accepted: {mdp.shape}, probabilities of actions"
+        ) from None
+    if not (policy >= 0).all() or (np.abs(policy.sum(-1) - 1) > 1e-9).any():
+        raise UserError("the policy is not one: in every state, probabilities of actions that sum to 1")
+    return policy
 
 
 def simulate(
@@ -79,6 +100,13 @@ def simulate(
 
     A game stops at the end, at the horizon, or when what may follow is below 1e-12 of the largest return.
     """
+    states, actions = mdp.sizes
+    if mdp.prob.ndim != 3 or not (0 <= state < states and 0 <= action < actions and games >= 1):
+        raise UserError(
+            f"state {state}, action {action}, {games} games of {mdp.shape}; accepted: one MDP, a state below {states}, "
+            f"an action below {actions}, at least one game"
+        )
+    policy = check_policy(mdp, policy)
     rng = np.random.Generator(np.random.PCG64(seed))
     cumulative, choice = mdp.prob.cumsum(-1), policy.cumsum(-1)
     returns, weight = np.zeros(games), 1.0

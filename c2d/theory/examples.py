@@ -12,7 +12,7 @@ from c2d.theory.distances import cramer, wasserstein
 from c2d.theory.homeomorphism import Homeomorphism
 from c2d.theory.laws import Laws
 from c2d.theory.mdp import FiniteMDP
-from c2d.theory.operators import conjugated, evaluation, optimal, transformed
+from c2d.theory.operators import conjugated, optimal, transformed
 from c2d.theory.sources import Outcomes, from_dict
 
 
@@ -37,9 +37,12 @@ class Counterexample:
 def counterexample(
     h: Homeomorphism, prize: float = 100.0, gamma: float = 0.99, sure: float | None = None
 ) -> Counterexample:
-    """The MDP of the proof (Eq. 9 there), with r in the middle of the interval in which T_h errs unless given."""
+    """The MDP of the proof (Eq. 10), with r in the middle of the interval in which T_h errs unless given."""
     if not (np.isfinite(prize) and prize > 0):
         raise UserError(f"R is {prize}; accepted: a finite number above 0")
+    for letter, reward in (("R", prize), ("r", sure)):
+        if reward is not None and np.isfinite(reward):
+            h.check_inside(h.to(np.array([reward])), f"{h.name} of {letter} = {reward:g}: value")
     _check_odd_and_concave(h, prize)
     low, high = float(h.back(h.to(np.array([prize])) / 2)[0]), prize / 2
     sure = (low + high) / 2 if sure is None else float(sure)
@@ -62,7 +65,9 @@ def _check_odd_and_concave(h: Homeomorphism, prize: float) -> None:
     if not np.allclose(h.to(-x), -y, rtol=1e-9, atol=1e-12):
         raise UserError(f"{h.name} is not odd; Proposition 3.1 is about odd functions, strictly concave on [0, ∞)")
     if not (np.diff(y, 2) < 1e-12 * abs(y[-1])).all() or h.back(y[-1:] / 2)[0] >= prize / 2 * (1 - 1e-12):
-        raise UserError(f"{h.name} is not strictly concave on [0, {prize:g}], which Proposition 3.1 asks for")
+        raise UserError(
+            f"{h.name} is not strictly concave on [0, {prize:g}], as float64 sees it, which Proposition 3.1 asks for"
+        )
 
 
 def clipping() -> tuple[FiniteMDP, FiniteMDP]:
@@ -114,20 +119,22 @@ def expansion(bonus: float) -> tuple[float, float]:
     return ratios[0], ratios[1]
 
 
-def cycle(steps: int = 6) -> list[float]:
+def cycle(steps: int = 6) -> list[Laws]:
     """Why no metric makes T* a contraction: with ties broken in turn, its iterates alternate between two collections.
 
-    Returns the distances W₁ between successive iterates: of a contraction, in any metric, they would vanish, and here
-    every second iterate is the same collection, exactly. "Any action in argmax" (Eq. 3) permits the rule: at y, b is
-    chosen if the law at x is the one that a leaves, else a.
+    η and T*η differ and T*(T*η) = η, exactly; of a contraction, in any metric, d(η, T*η) would shrink. "Any action in
+    argmax" (Eq. 2) permits the rule: at y, b is chosen if the law at x is the one that a leaves, else a.
     """
     mdp = _two_actions(0.0)
-    laws = optimal(mdp, Laws.zero(mdp))
-    distances = []
+    iterates = [optimal(mdp, optimal(mdp, Laws.zero(mdp)))]
     for _ in range(steps):
+        laws = iterates[-1]
         sure = bool((laws.at(0, 0)[0] == 0.0).all())
-        policy = np.array([[1.0, 0.0], [0.0, 1.0] if sure else [1.0, 0.0]])
-        after = evaluation(mdp, laws, policy)
-        distances.append(float(wasserstein(laws, after).max()))
-        laws = after
-    return distances
+
+        def in_turn(best: np.ndarray, wanted: int = int(sure)) -> np.ndarray:
+            policy = np.eye(2)[[0, wanted]]
+            assert best[policy > 0].all()  # a greedy choice among equals
+            return policy
+
+        iterates.append(optimal(mdp, laws, ties=in_turn))
+    return iterates

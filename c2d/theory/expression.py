@@ -81,7 +81,8 @@ def _leaf(node: ast.Constant | ast.Name, variable: str) -> Callable[[Tensor], Te
         if node.id == variable:
             return lambda x: x
         if node.id not in CONSTANTS:
-            raise UserError(f'unknown name "{node.id}" in the formula; accepted: {_ACCEPTED}')
+            accepted = _ACCEPTED.replace("x, ", f"{variable}, ", 1)
+            raise UserError(f'unknown name "{node.id}" in the formula; accepted: {accepted}')
         number = CONSTANTS[node.id]
     else:
         number = _number(node)

@@ -1,58 +1,42 @@
-"""The figures of `c2d theory`. Matplotlib is loaded only here, and only when a figure is asked for."""
+"""The figures of `c2d theory`."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from c2d.errors import UserError
-from c2d.files import write_atomically
+from c2d.drawing import BLUE, GREEN, ORANGE, PINK, SKY, VERMILION, canvas, drawing, write_picture
 from c2d.theory.examples import Counterexample
 from c2d.theory.homeomorphism import Function
 from c2d.theory.inspection import Study
 from c2d.theory.search import Cell, Worst
 
-KINDS = (".svg", ".png", ".pdf")
-# Okabe and Ito's colours, told apart by colour-blind readers too.
-BLUE, ORANGE, GREEN, PINK, SKY, VERMILION = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"
-COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, VERMILION)
+COLORS = (BLUE, ORANGE, GREEN, PINK, SKY, VERMILION)
 
 
-def check_path(path: str | None) -> Path | None:
-    """Where a figure goes: refused before any work if it cannot."""
-    if path is None:
-        return None
-    file = Path(path)
-    if file.suffix.lower() not in KINDS:
-        raise UserError(f"--save {path}: the name must end in one of {', '.join(KINDS)}")
-    if not file.parent.is_dir():
-        raise UserError(f"--save {path}: {file.parent} is no directory")
-    _pyplot()
-    return file
-
-
+@drawing()
 def counterexample_figure(example: Counterexample, path: Path) -> None:
     """What each operator believes action b is worth as its sure reward r varies, against a."""
-    plt = _pyplot()
-    picture, (left, right) = plt.subplots(1, 2, figsize=(10, 3.9), gridspec_kw={"width_ratios": [1, 1.25]})
+    picture, (left, right) = canvas(1, 2, 8.5, 3.3, width_ratios=[1, 1.25])
     _draw_mdp(left, example)
-    r = np.linspace(0, example.prize * 0.7, 200)
+    r = np.linspace(min(0.0, 1.15 * example.sure), max(example.prize * 0.7, 1.15 * example.sure), 200)
     right.axvspan(example.low, example.high, color=VERMILION, alpha=0.13, lw=0)
     right.plot(r, r, color="black", lw=1.8, label="b, every operator: r")
-    right.axhline(example.q["T*"][0], color=BLUE, lw=1.8, label="a, T* and T$_φ$: R/2")
-    right.axhline(example.q["T_h"][0], color=ORANGE, lw=1.8, ls="--", label="a, T$_h$: h⁻¹(h(R)/2)")
+    right.axhline(example.q["T*"][0], color=BLUE, lw=1.8, label="a, T* and Tᵩ: R/2")
+    right.axhline(example.q["T_h"][0], color=ORANGE, lw=1.8, ls="--", label="a, Tₕ: h⁻¹(h(R)/2)")
     right.plot([example.sure], [example.sure], "o", color="black", ms=6, zorder=3)
     right.annotate("this MDP", (example.sure, example.sure), (8, -14), textcoords="offset points", fontsize=9)
     middle = (example.low + example.high) / 2
-    right.text(middle, example.prize * 0.03, "T$_h$ takes b\nand should not", ha="center", color=VERMILION, fontsize=9)
-    right.set(xlabel="sure reward r of action b", ylabel="value, in real returns", xlim=(0, r[-1]), ylim=(0, r[-1]))
+    right.text(middle, example.prize * 0.03, "Tₕ takes b\nand should not", ha="center", color=VERMILION, fontsize=9)
+    right.set(
+        xlabel="sure reward r of action b", ylabel="value, in real returns", xlim=(r[0], r[-1]), ylim=(r[0], r[-1])
+    )
     right.legend(loc="upper left", fontsize=8.5, frameon=False)
     right.set_title(f"h = {example.h.name}, R = {example.prize:g}", fontsize=10)
-    _save(picture, path)
+    write_picture(picture, path)
 
 
 def _draw_mdp(axis: Any, example: Counterexample) -> None:
@@ -68,7 +52,10 @@ def _draw_mdp(axis: Any, example: Counterexample) -> None:
     axis.text(*nodes["s"], "s", ha="center", va="center", fontsize=12, bbox={"boxstyle": "circle", "fc": "white"})
     for name, (place, colour) in forks.items():
         axis.annotate(
-            "", place, (1.9, 5 + 0.5 * np.sign(place[1] - 5)), arrowprops={"arrowstyle": "-", "color": colour, "lw": 2}
+            "",
+            place,
+            (1.65, 5 + 0.35 * np.sign(place[1] - 5)),
+            arrowprops={"arrowstyle": "-", "color": colour, "lw": 2},
         )
         axis.plot(*place, "o", color=colour, ms=7)
         axis.text(place[0] - 1.3, place[1] + (0.35 if place[1] > 5 else -0.9), name, color=colour, fontsize=12)
@@ -83,10 +70,10 @@ def _draw_mdp(axis: Any, example: Counterexample) -> None:
     axis.set_title("a coin for R, or a sure r; then the end", fontsize=10)
 
 
+@drawing()
 def phi_figure(study: Study, to: Function, back: Function, path: Path) -> None:
     """φ near 0 and far out, with its inverse."""
-    plt = _pyplot()
-    picture, (near, far) = plt.subplots(1, 2, figsize=(10, 3.9))
+    picture, (near, far) = canvas(1, 2, 8.5, 3.3)
     for axis, size in ((near, 5.0), (far, 1000.0)):
         x = np.linspace(-size, size, 1001)
         with np.errstate(all="ignore"):
@@ -100,42 +87,53 @@ def phi_figure(study: Study, to: Function, back: Function, path: Path) -> None:
         for end in (study.low, study.high):
             if np.isfinite(end):
                 axis.axhline(end, color=BLUE, lw=0.8, ls=":")
-        reach = min(size, max(3 * top, 0.1 * size)) if size > 10 else size
+        reach = min(size, 3 * top) if size > 10 else size
         axis.set(xlabel="x", xlim=(-size, size), ylim=(-reach, reach))
         axis.legend(fontsize=9, frameon=False, loc="upper left")
     picture.suptitle(f"φ(x) = {study.name}", fontsize=11)
-    _save(picture, path)
+    write_picture(picture, path)
 
 
+@drawing()
 def search_figure(by_stochasticity: Sequence[Cell], by_eps: Sequence[Cell], by_spread: Sequence[Cell],
                   worst: Sequence[Worst], path: Path) -> None:  # fmt: skip
     """Four panels: share of wrong policies by stochasticity, by ε, by spread; the largest loss by ε."""
-    plt = _pyplot()
-    picture, axes = plt.subplots(2, 2, figsize=(10, 7.2))
-    _lines(axes[0, 0], by_stochasticity, "stochasticity", "stochasticity of the transitions", log=False)
-    _lines(axes[0, 1], by_eps, "eps", "ε of h", log=True)
-    _losses(axes[1, 0], by_spread)
-    axes[1, 1].plot([w.eps for w in worst], [100 * w.loss for w in worst], "o-", color=VERMILION)
-    axes[1, 1].set_xscale("symlog", linthresh=1e-4)
-    axes[1, 1].set(xlabel="ε of h", ylabel="value lost, %", ylim=(0, 103))
-    axes[1, 1].set_title("one decision, the worst there is (prizes up to 10⁶)", fontsize=10)
-    _save(picture, path)
+    picture, (chance, epsilon, prizes, single) = canvas(2, 2, 8.5, 6.2)
+    _lines(
+        chance,
+        by_stochasticity,
+        "stochasticity",
+        "weight of chance in the transitions",
+        "by stochasticity, ε = 0.001",
+    )
+    _lines(epsilon, by_eps, "eps", "ε of h", "by ε, stochasticity 0.5")
+    _logarithmic(epsilon, [cell.eps for cell in by_eps])
+    _losses(prizes, by_spread)
+    single.plot([w.eps for w in worst], [100 * w.loss for w in worst], "o-", color=VERMILION)
+    _logarithmic(single, [w.eps for w in worst])
+    single.set(xlabel="ε of h", ylabel="value lost, %", ylim=(0, 103))
+    single.set_title("one decision, the worst there is (prizes up to 10⁶)", fontsize=10)
+    write_picture(picture, path)
 
 
-def _lines(axis: Any, cells: Sequence[Cell], key: str, label: str, log: bool) -> None:
+def _logarithmic(axis: Any, values: Sequence[float]) -> None:
+    """A logarithmic axis with a place for 0."""
+    axis.set_xscale("symlog", linthresh=1e-4)
+    axis.set_xlim(-1e-5 if min(values) == 0 else 0.7 * min(values), 1.5 * max(max(values), 1e-4))
+
+
+def _lines(axis: Any, cells: Sequence[Cell], key: str, label: str, title: str) -> None:
     for number, scale in enumerate(sorted({cell.reward_scale for cell in cells})):
         row = [cell for cell in cells if cell.reward_scale == scale]
         x = [getattr(cell, key) for cell in row]
-        axis.plot(x, [100 * c.wrong for c in row], "o-", color=COLOURS[number % 6], ms=4, label=f"{scale:g}")
+        axis.plot(x, [100 * c.wrong for c in row], "o-", color=COLORS[number % 6], ms=4, label=f"{scale:g}")
         axis.fill_between(
-            x, [100 * c.low for c in row], [100 * c.high for c in row], color=COLOURS[number % 6], alpha=0.15, lw=0
+            x, [100 * c.low for c in row], [100 * c.high for c in row], color=COLORS[number % 6], alpha=0.15, lw=0
         )
-    if log:
-        axis.set_xscale("symlog", linthresh=1e-4)
     axis.set(xlabel=label, ylabel="MDPs with a wrong policy, %")
     axis.set_ylim(bottom=0)
     axis.legend(title="reward scale", fontsize=8, title_fontsize=8, frameon=False)
-    axis.set_title("bands: 95 % intervals", fontsize=10)
+    axis.set_title(f"{title} (bands: 95 % intervals)", fontsize=10)
 
 
 def _losses(axis: Any, cells: Sequence[Cell]) -> None:
@@ -146,30 +144,4 @@ def _losses(axis: Any, cells: Sequence[Cell]) -> None:
     axis.set(xlabel="spread of the rewards (σ of their logarithm)", ylabel="%")
     axis.set_ylim(bottom=0)
     axis.legend(fontsize=8, frameon=False)
-    axis.set_title("rare large prizes", fontsize=10)
-
-
-def _pyplot() -> Any:
-    try:
-        import matplotlib
-    except ImportError:
-        raise UserError("figures need matplotlib: pip install 'c2d[report]'") from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    pyplot.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "c2d"})
-    return pyplot
-
-
-def _save(picture: Any, path: Path) -> None:
-    """Whole or not at all, and the same bytes for the same figure."""
-    kind = path.suffix.lower().lstrip(".")
-    buffer = io.BytesIO()
-    picture.tight_layout()
-    dated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    picture.savefig(buffer, format=kind, dpi=200, metadata=dated.get(kind, {}))
-    _pyplot().close(picture)
-    try:
-        write_atomically(path, buffer.getvalue())
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}") from None
+    axis.set_title("rare large prizes: stochasticity 0.5, ε = 0.001, scale 1", fontsize=10)

@@ -34,16 +34,29 @@ def wasserstein(prediction: ReturnDist, target: ReturnDist) -> Tensor:
     return (mass.cumsum(-1)[..., :-1].abs() * atoms.diff()).sum(-1)
 
 
-def sample_bias(loss: Loss, draws: int, size: int, seed: int, atoms: int = 5) -> Bias:
-    """The bias of `draws` sample gradients, each from `size` draws of the target."""
+def sample_bias(loss: Loss, draws: int, size: int, seed: int | list[int], atoms: int = 5) -> Bias:
+    """The bias of `draws` sample gradients, each from `size` draws of the target.
+
+    The two laws are drawn until their distribution functions cross: W₁ of laws that do not is linear in them.
+    """
     rng = np.random.Generator(np.random.PCG64(seed))
-    logits, places = rng.standard_normal(atoms), 2 * rng.standard_normal(atoms)
-    target, chances = 1 + 2 * rng.standard_normal(4), rng.dirichlet(np.ones(4))
+    while True:
+        logits, places = rng.standard_normal(atoms), 2 * rng.standard_normal(atoms)
+        target, chances = 2 * rng.standard_normal(4), rng.dirichlet(np.ones(4))
+        if _crossing(places, np.exp(logits) / np.exp(logits).sum(), target, chances) > 0.1:
+            break
     picked = target[rng.choice(4, (draws, size), p=chances)]
     samples = _gradient(loss, logits, places, picked, np.full((draws, size), 1 / size))
     truth = _gradient(loss, logits, places, target[None], chances[None])[0]
     mean, spread = samples.mean(0), samples.std(0, ddof=1)
     return Bias(mean - truth, spread / np.sqrt(draws), float(np.linalg.norm(truth)))
+
+
+def _crossing(x: np.ndarray, p: np.ndarray, y: np.ndarray, q: np.ndarray) -> float:
+    """How far F − G goes to either side, the lesser of the two."""
+    order = np.argsort(np.concatenate((x, y)))
+    difference = np.concatenate((p, -q))[order].cumsum()
+    return float(min(difference.max(), -difference.min()))
 
 
 def _gradient(loss: Loss, logits: np.ndarray, places: np.ndarray, target: np.ndarray, probs: np.ndarray) -> np.ndarray:

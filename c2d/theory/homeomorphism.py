@@ -48,9 +48,12 @@ def from_phi(phi: Phi, name: str) -> Homeomorphism:
     return Homeomorphism(name, on_arrays(phi.to), on_arrays(phi.back), phi.low, phi.high)
 
 
-def from_callables(to: Function, back: Function | None = None, name: str = "φ", low: float = -np.inf,
-                   high: float = np.inf) -> Homeomorphism:  # fmt: skip
-    """The user's own. Without an inverse one is found by bisection. Refused if not increasing where it is tried."""
+def from_callables(to: Function, back: Function | None = None, name: str = "φ", low: float | None = None,
+                   high: float | None = None) -> Homeomorphism:  # fmt: skip
+    """The user's own, of arrays. Without an inverse one is found by bisection, without ends those of its image.
+
+    Refused if it is not increasing where it is tried, or if `back` is not its inverse there.
+    """
     places = np.sinh(np.linspace(-20, 20, 2001))  # ± 2.4e8, dense around 0
     with np.errstate(all="ignore"):
         values = np.asarray(to(places), np.float64)
@@ -58,7 +61,34 @@ def from_callables(to: Function, back: Function | None = None, name: str = "φ",
     if values.shape != places.shape or not finite[np.abs(places) < 600].all():
         raise UserError(f"{name} does not give a finite number for every real one")
     check_increasing(name, places[finite], values[finite])
-    return Homeomorphism(name, to, back or inverse_of(to), low, high)
+    if back is not None:
+        check_inverse(name, to, back)
+    ends = image(to)
+    return Homeomorphism(
+        name, to, back or inverse_of(to), ends[0] if low is None else low, ends[1] if high is None else high
+    )
+
+
+def check_inverse(name: str, to: Function, back: Function) -> None:
+    """Tried near 0, where no homeomorphism in use has lost its digits."""
+    places = np.linspace(-2, 2, 41)
+    with np.errstate(all="ignore"):
+        again = np.asarray(back(to(places)), np.float64)
+    wrong = ~(np.abs(again - places) < 1e-2)
+    if wrong.any():
+        k = int(np.argmax(wrong))
+        raise UserError(f"the inverse given is none of {name}: it maps {name}({places[k]:.3g}) to {again[k]:.6g}")
+
+
+def image(to: Function) -> tuple[float, float]:
+    """J = φ(R), as far as float64 shows: an end is finite if φ has settled between ±10^100 and ±10^150."""
+    ends = []
+    for side in (-1.0, 1.0):
+        with np.errstate(all="ignore"):
+            one, two = np.asarray(to(np.array([side * 1e100, side * 1e150])), np.float64).tolist()
+        settled = np.isfinite([one, two]).all() and abs(two - one) <= 1e-9 * abs(two)
+        ends.append(float(two) if settled else side * np.inf)
+    return ends[0], ends[1]
 
 
 def check_increasing(name: str, x: np.ndarray, values: np.ndarray) -> float | None:

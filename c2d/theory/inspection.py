@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from c2d.errors import UserError
-from c2d.theory.homeomorphism import check_increasing, inverse_of
+from c2d.theory.homeomorphism import check_increasing, image, inverse_of, on_arrays
 
 Map = Callable[[Tensor], Tensor]
 TYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -57,14 +57,15 @@ def study(
     values, slopes = _values_and_slopes(to, x)
     x, values, slopes = _finite_part(name, x, values, slopes)
     saturates = check_increasing(name, x, values)
+    steepest = _steepest(name, to, x, values)
     slopes = _trustworthy(x, values, slopes)
-    low, high = (_limit(to, -1.0), _limit(to, 1.0)) if interval is None else interval
+    low, high = image(on_arrays(to)) if interval is None else interval
     inverse = back if back is not None else _by_bisection(to)
     steps = {reward: _steepest_step(to, x, slopes, reward, gamma) for reward in rewards}
     return Study(
         name, low, high, saturates,
         {kind: _round_trip(to, inverse, dtype, low, high) for kind, dtype in TYPES.items()},
-        back is None, _supremum(slopes), _supremum(_reciprocal(slopes)), steps, gamma,
+        back is None, max(_supremum(x, slopes), steepest), _supremum(x, _reciprocal(slopes)), steps, gamma,
     )  # fmt: skip
 
 
@@ -110,21 +111,8 @@ def _finite_part(name: str, x: np.ndarray, values: np.ndarray, slopes: np.ndarra
     return x[start:stop], values[start:stop], slopes[start:stop]
 
 
-def _limit(to: Map, side: float) -> float:
-    """lim φ(x) as x → ±∞: a number if φ has settled between 10^100 and 10^150, else ±∞."""
-    far = torch.tensor([side * 1e100, side * 1e150], dtype=torch.float64)
-    one, two = to(far).tolist()
-    if np.isfinite([one, two]).all() and abs(two - one) <= 1e-9 * max(abs(one), 1e-9):
-        return float(two)
-    return float(side * np.inf)
-
-
 def _by_bisection(to: Map) -> Map:
-    def on_arrays(x: np.ndarray) -> np.ndarray:
-        values: np.ndarray = to(torch.from_numpy(np.array(x, np.float64))).numpy()
-        return values
-
-    inverse = inverse_of(on_arrays)
+    inverse = inverse_of(on_arrays(to))
     return lambda y: torch.from_numpy(inverse(y.double().numpy())).to(y.dtype)
 
 
@@ -146,17 +134,46 @@ def _round_trip(to: Map, back: Map, dtype: torch.dtype, low: float, high: float)
     return float(error[worst]), float(start[worst])
 
 
-def _supremum(slopes: np.ndarray) -> float:
-    """The largest slope; ∞ if it still grows by 1 % in the last decade, outward or towards 0. NaN: not known."""
+def _steepest(name: str, to: Map, x: np.ndarray, values: np.ndarray) -> float:
+    """Look into the intervals where φ rises far more than beside them: a jump is refused, a slope returned."""
+    rises = np.diff(values)
+    beside = np.maximum(np.r_[rises[:2], rises[:-2]], np.r_[rises[2:], rises[-2:]])  # two further: 0 is on the grid
+    ulp = np.spacing(np.maximum(np.abs(values[:-1]), np.abs(values[1:])))
+    found = 0.0
+    function = on_arrays(to)
+    for k in np.flatnonzero((rises / 10 > beside) & (rises > 1e6 * ulp))[:50]:
+        low, high = float(x[k]), float(x[k + 1])
+        ends = function(np.array([low, high]))
+        while low < (middle := (low + high) / 2) < high:
+            value = float(function(np.array([middle]))[0])
+            if value - ends[0] > ends[1] - value:
+                high, ends = middle, np.array([ends[0], value])
+            else:
+                low, ends = middle, np.array([value, ends[1]])
+            rise = float(ends[1] - ends[0])
+            if rise < 0.3 * rises[k]:  # it splits: no jump, but steep
+                found = max(found, rise / (high - low))
+                break
+        else:
+            raise UserError(
+                f"{name} is no homeomorphism: it jumps from {ends[0]:.6g} to {ends[1]:.6g} at x = {low:.6g}"
+            )
+    return found
+
+
+def _supremum(x: np.ndarray, slopes: np.ndarray) -> float:
+    """The largest slope found; ∞ if it grows from decade to decade, outward or towards 0. NaN: not known."""
     if np.isinf(slopes).any():
         return float(np.inf)
-    center = slopes.size // 2
-    found = _largest(slopes)
-    for side in (slopes[center:], slopes[center::-1]):  # from 0 outward
+    found, center = _largest(slopes), int(np.argmin(np.abs(x)))
+    for side in (slopes[center + 1 :], slopes[:center][::-1]):  # from 0 outward
         known = side[~np.isnan(side)]
-        ends = ((known[-1], known[-1 - _DECADE]), (known[1], known[_DECADE])) if known.size > _DECADE + 1 else ()
-        if any(edge > 0.999 * found and edge > 1.01 * inner for edge, inner in ends):
-            return float(np.inf)
+        count = known.size // _DECADE
+        outward = known[known.size - count * _DECADE :].reshape(count, _DECADE).max(-1)  # of each decade
+        inward = known[: count * _DECADE].reshape(count, _DECADE).max(-1)[::-1]
+        for last in (outward[-4:], inward[-4:]):
+            if last.size == 4 and last[-1] > 0.999 * found and (np.diff(last) > 0.01 * last[:-1]).all():
+                return float(np.inf)
     return found
 
 
@@ -176,7 +193,7 @@ def _steepest_step(to: Map, x: np.ndarray, slopes: np.ndarray, reward: float, ga
         with np.errstate(all="ignore"):
             after = _trustworthy(moved, *_values_and_slopes(to, moved))
             before = _trustworthy(origin, *_values_and_slopes(to, origin))
-            found = max(found, _supremum(gamma * after / slopes), _largest(gamma * slopes / before))
+            found = max(found, _supremum(x, gamma * after / slopes), _supremum(x, gamma * slopes / before))
     return found
 
 

@@ -26,11 +26,11 @@ class Laws:
     probs: np.ndarray  # [..., N] f64
 
     @classmethod
-    def of(cls, atoms: np.ndarray, probs: np.ndarray, merge_within: float = 0.0) -> Laws:
-        """Sorted, with equal atoms merged exactly (or those nearer than `merge_within` to their neighbor)."""
+    def of(cls, atoms: np.ndarray, probs: np.ndarray) -> Laws:
+        """Sorted, with equal atoms merged exactly."""
         atoms, probs = np.broadcast_arrays(np.asarray(atoms, np.float64), np.asarray(probs, np.float64))
         _check(atoms, probs)
-        return merged(atoms, probs, merge_within)
+        return merged(atoms, probs)
 
     @classmethod
     def zero(cls, mdp: FiniteMDP, at: float = 0.0) -> Laws:
@@ -57,7 +57,7 @@ class Laws:
         return self.atoms[place][real], self.probs[place][real]
 
 
-def merged(atoms: np.ndarray, probs: np.ndarray, within: float = 0.0) -> Laws:
+def merged(atoms: np.ndarray, probs: np.ndarray) -> Laws:
     """Sort, drop probability 0, and give equal atoms their common probability. All laws at once. [..., N]"""
     shape, n = atoms.shape[:-1], atoms.shape[-1]
     x, p = atoms.reshape(-1, n), probs.reshape(-1, n)
@@ -67,12 +67,12 @@ def merged(atoms: np.ndarray, probs: np.ndarray, within: float = 0.0) -> Laws:
     fresh = np.ones(x.shape, bool)
     # An atom begins a group if it lies above the one before it (inf − inf is NaN: not above).
     with np.errstate(invalid="ignore"):
-        fresh[:, 1:] = np.diff(x, axis=-1) > within
+        fresh[:, 1:] = np.diff(x, axis=-1) > 0
     if fresh.all() and p.all():  # nothing to merge or to drop
         return Laws(x.reshape(*shape, n), p.reshape(*shape, n))
     group = fresh.cumsum(-1) - 1  # [L, N]
     width = int(group[p > 0].max(initial=0)) + 1
-    return Laws(*_gathered(x, p, group, width, exact=within == 0.0, shape=shape))
+    return Laws(*_gathered(x, p, group, width, exact=True, shape=shape))
 
 
 def _gathered(

@@ -55,11 +55,16 @@ class FiniteMDP:
 
 
 def _check_gamma(gamma: float) -> None:
-    if not (isinstance(gamma, int | float) and 0.0 < gamma < 1.0):
+    if not (isinstance(gamma, int | float | np.floating) and 0.0 < gamma < 1.0):
         raise UserError(f"gamma is {gamma}; accepted: a number between 0 and 1, both excluded")
 
 
 def _check_shapes(mdp: FiniteMDP) -> None:
+    for name, kinds in (("prob", "f"), ("reward", "f"), ("after", "i")):
+        array = getattr(mdp, name)
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in kinds:
+            what = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else type(array).__name__
+            raise UserError(f"{name} is {what}; accepted: a NumPy array of {'integers' if kinds == 'i' else 'floats'}")
     shapes = {name: getattr(mdp, name).shape for name in ("prob", "reward", "after")}
     if len(set(shapes.values())) > 1 or len(shapes["prob"]) < 3 or 0 in shapes["prob"]:
         listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())

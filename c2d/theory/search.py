@@ -10,6 +10,7 @@ import numpy as np
 
 from c2d.errors import UserError
 from c2d.theory.control import backup, greedy, policy_q, value_iteration
+from c2d.theory.control import scale as size
 from c2d.theory.homeomorphism import Homeomorphism, named
 from c2d.theory.mdp import FiniteMDP
 from c2d.theory.sources import random_mdp
@@ -47,14 +48,35 @@ def survey(
     seed: int = 0,
 ) -> Iterator[Cell]:
     """Every combination. The same seed gives the same MDPs up to stochasticity and scale: cells are comparable."""
-    if mdps < 1:
-        raise UserError(f"--mdps is {mdps}; accepted: at least 1")
+    check_axes(mdps, stochasticities, reward_scales, epsilons, spreads, gamma)
     for eps, scale, spread, stochasticity in product(epsilons, reward_scales, spreads, stochasticities):
         mdp = random_mdp(states, actions, outcomes, gamma, seed, mdps, stochasticity, scale, spread=spread)
         loss = losses(mdp, named("h", eps))  # [M]
         wrong = float((loss > 0).mean())
         low, high = wilson(wrong, mdps)
         yield Cell(stochasticity, scale, eps, spread, mdps, wrong, low, high, float(loss.mean()), float(loss.max()))
+
+
+def check_axes(
+    mdps: int,
+    stochasticities: Sequence[float],
+    reward_scales: Sequence[float],
+    epsilons: Sequence[float],
+    spreads: Sequence[float],
+    gamma: float,
+) -> None:
+    """Refuse what cannot be surveyed, before any work."""
+    for name, values, fine, accepted in (
+        ("mdps", (mdps,), lambda v: v >= 1, "at least 1"),
+        ("stochasticity", stochasticities, lambda v: 0 <= v <= 1, "numbers from 0 to 1"),
+        ("reward-scale", reward_scales, lambda v: 0 < v < np.inf, "numbers above 0"),
+        ("eps", epsilons, lambda v: 0 <= v < np.inf, "numbers, 0 or above"),
+        ("spread", spreads, lambda v: 0 <= v <= 20, "numbers from 0 to 20"),
+        ("gamma", (gamma,), lambda v: 0 < v < 1, "a number between 0 and 1, both excluded"),
+    ):
+        if not values or not all(map(fine, values)):
+            shown = " ".join(f"{value:g}" for value in values) or "empty"
+            raise UserError(f"--{name} is {shown}; accepted: {accepted}")
 
 
 def losses(mdp: FiniteMDP, h: Homeomorphism) -> np.ndarray:
@@ -73,14 +95,15 @@ def losses(mdp: FiniteMDP, h: Homeomorphism) -> np.ndarray:
     return np.where(real, lost / gain, 0.0)
 
 
-def fixed_point(mdp: FiniteMDP, h: Homeomorphism, tolerance: float = 1e-12, limit: int = 20_000) -> np.ndarray:
-    """Q with T_h Q = Q, by iteration: in h-space. -> [..., S, A]"""
+def fixed_point(mdp: FiniteMDP, h: Homeomorphism, tolerance: float = 1e-12, limit: int | None = None) -> np.ndarray:
+    """Q with T_h Q = Q, by iteration from 0: in h-space. -> [..., S, A]"""
+    limit = int(5 * np.log(tolerance) / np.log(mdp.gamma)) + 1000 if limit is None else limit
     q = np.zeros(mdp.shape)
     for _ in range(limit):
         after = backup(mdp, h.back(q).max(-1), h.to)
-        moved = float(np.abs(after - q).max())
+        settled = size(after - q) <= tolerance * size(after)
         q = after
-        if moved <= tolerance * max(1.0, float(np.abs(q).max())):
+        if settled.all():
             return q
     raise UserError(f"T_h did not settle in {limit:,} iterations ({h.name}, gamma {mdp.gamma}); try a smaller gamma")
 

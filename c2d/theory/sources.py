@@ -32,7 +32,11 @@ def from_arrays(chances: np.ndarray, rewards: np.ndarray, gamma: float, ends: Se
 
 def from_dict(table: Mapping[Any, Mapping[Any, Outcomes]], gamma: float) -> FiniteMDP:
     """{state: {action: [(probability, reward, next state or None), ...], ...}, ...}; names may be anything."""
-    if not table or not all(isinstance(offer, Mapping) and offer for offer in table.values()):
+    if (
+        not isinstance(table, Mapping)
+        or not table
+        or not all(isinstance(offer, Mapping) and offer for offer in table.values())
+    ):
         raise UserError("the table is {state: {action: [(probability, reward, next state), ...]}}, none of them empty")
     states, first = list(table), next(iter(table))
     actions = list(table[first])
@@ -56,7 +60,7 @@ def from_gymnasium(env: Any, gamma: float) -> FiniteMDP:
             env = gymnasium.make(env)
         except gymnasium.error.Error as error:
             raise UserError(f"Gymnasium cannot make {env}: {str(error).splitlines()[0]}") from None
-    table = getattr(env.unwrapped, "P", None)
+    table = getattr(getattr(env, "unwrapped", None), "P", None)
     if not isinstance(table, Mapping):
         raise UserError(f"{env} has no transition table P; accepted: toy-text environments such as FrozenLake-v1")
     states = sorted(table)
@@ -75,7 +79,7 @@ def random_mdp(
     actions: int = 4,
     outcomes: int = 3,
     gamma: float = 0.9,
-    seed: int = 0,
+    seed: int | list[int] = 0,
     count: int | None = None,
     stochasticity: float = 1.0,
     reward_scale: float = 1.0,
@@ -95,6 +99,8 @@ def random_mdp(
     for name, share in (("stochasticity", stochasticity), ("end", end)):
         if not 0.0 <= share <= 1.0:
             raise UserError(f"{name} is {share}; accepted: from 0 to 1")
+    if min(seed if isinstance(seed, list) else [seed]) < 0:
+        raise UserError(f"seed is {seed}; accepted: 0 or above")
     rng = np.random.Generator(np.random.PCG64(seed))
     shape = (states, actions, outcomes) if count is None else (count, states, actions, outcomes)
     prob = stochasticity * rng.dirichlet(np.ones(outcomes), shape[:-1])
@@ -108,7 +114,7 @@ def random_mdp(
 def _outcomes(outcomes: Outcomes, states: list[Any], state: Any, action: Any) -> list[tuple[float, float, int]]:
     listed = []
     for outcome in outcomes:
-        if len(outcome) != 3:
+        if not isinstance(outcome, Sequence) or len(outcome) != 3:
             raise UserError(
                 f"an outcome of state {state}, action {action} is {outcome}; accepted: (probability, reward, next)"
             )
@@ -119,7 +125,12 @@ def _outcomes(outcomes: Outcomes, states: list[Any], state: Any, action: Any) ->
                 f"state {state}, action {action} leads to {after}, which is no state.{near} States: {_listed(states)}; "
                 "None for the end"
             )
-        listed.append((float(chance), float(reward), END if after is None else states.index(after)))
+        try:
+            listed.append((float(chance), float(reward), END if after is None else states.index(after)))
+        except (TypeError, ValueError):
+            raise UserError(
+                f"an outcome of state {state}, action {action} is {outcome}; accepted: two numbers and a state"
+            ) from None
     return listed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,3 +56,14 @@ class Audience(Observer):
     def end(self, summary: dict[str, Any]) -> None:
         for observer in self.observers:
             observer.end(summary)
+
+
+class EventLog(Observer):
+    """Keeps warnings in the run's events.jsonl, so that they can be read when the terminal is gone."""
+
+    def begin(self, session: Session, run_dir: RunDir, header: dict[str, Any]) -> None:
+        self._run_dir = run_dir
+
+    def notice(self, text: str, warning: bool = False) -> None:
+        if warning:
+            self._run_dir.log_event({"event": "warning", "text": text, "time": time.time()})

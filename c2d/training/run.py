@@ -16,7 +16,7 @@ from c2d.training.checkpoint import Checkpoint, Checkpoints
 from c2d.training.disk import check_space
 from c2d.training.lock import locked
 from c2d.training.memory import keep_memory
-from c2d.training.observer import Audience, Observer
+from c2d.training.observer import Audience, EventLog, Observer
 from c2d.training.passport import machine, passport, versions
 from c2d.training.record import MEASURED, LineFile, line_of
 from c2d.training.resume import config_of, continue_from, refuse_differences, why_inexact
@@ -48,7 +48,7 @@ def run(config: Config, observers: Sequence[Observer] = (), stop: threading.Even
     threads = prepare_torch(config.device, config.threads)
     run_dir = RunDir.open(config.directory)
     with locked(run_dir.lock):
-        return _Run(config, run_dir, Audience(observers), threads).finish(stop)
+        return _Run(config, run_dir, Audience([*observers, EventLog()]), threads).finish(stop)
 
 
 class _Run:

@@ -115,13 +115,16 @@ class RunDir:
         return value
 
     def read_spec(self) -> EnvSpec:
-        value = self.read_json(self.env)
-        try:
-            value["frame_shape"] = tuple(int(size) for size in value["frame_shape"])
-            value["action_names"] = tuple(value.get("action_names", ()))
-            return EnvSpec(**value)
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{self.env} cannot be read: {error}") from None
+        return spec_from_json(self.read_json(self.env), str(self.env))
+
+
+def spec_from_json(value: dict[str, Any], source: str) -> EnvSpec:
+    """The contents of env.json as the shape of an environment."""
+    try:
+        shape = tuple(int(size) for size in value["frame_shape"])
+        return EnvSpec(**{**value, "frame_shape": shape, "action_names": tuple(value.get("action_names", ()))})
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{source} cannot be read: {error}") from None
 
 
 def free_name(path: Path) -> Path:

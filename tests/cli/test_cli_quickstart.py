@@ -64,6 +64,7 @@ def test_tells_yes_and_what_to_type_and_works_again(budget, monkeypatch, capsys)
         "time taken",
         "c2d evaluate runs/quickstart-s2 ",
         "tensorboard --logdir runs/quickstart-s2",
+        "c2d serve runs\nthen open http://127.0.0.1:8265/lens?run=quickstart-s2 in a browser\n",
     ):
         assert words in printed
     assert exit_code(["--seed", "2"]) == 0

@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 
@@ -170,3 +172,11 @@ def test_passport_and_pictures() -> None:
     assert passport["own_limit_steps"] == 500 and passport["truncation"] == "bootstrap"
     with pytest.raises(UserError, match="rgb_array"):
         own("Scripted").render()
+
+
+def test_a_package_that_is_missing_for_pictures_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    game = make("gym/CartPole-v1", None, 0)
+    game.start()
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    with pytest.raises(UserError, match=r"CartPole-v1 needs another package to be shown: pygame .*classic-control"):
+        game.render()

@@ -3,8 +3,9 @@ import pytest
 
 from c2d.envs.make import make
 from c2d.envs.protocols import GymRules
-from c2d.envs.toy import TOYS, ToyGame, best_action, law
+from c2d.envs.toy import TOYS, ToyGame
 from c2d.errors import UserError
+from tests.oracles.toy_law import best_action, law
 
 GAMMA = 0.9
 

@@ -95,6 +95,26 @@ def test_observations_belong_to_their_own_game():
         assert action == time % 3
 
 
+def test_followers_are_told_the_row_of_each_game_and_the_action_taken():
+    world = World(LENGTHS)
+    told = []
+
+    def follow(number, row, action, step):
+        before_action = world.batches[-1][row]  # what the game had shown
+        told.append((before_action[2], before_action[3], action))
+        assert step.frame.tolist() == [before_action[2], before_action[3] + 1]
+        assert np.float32(world.games[number].seed) == before_action[2]
+
+    evaluate(world.agent, world.make_env, len(LENGTHS), 0.5, parallel=3, follow=follow)
+    assert told == [(np.float32(seed), time, action) for seed, time, action in world.log]
+
+
+def test_another_choice_than_the_greedy_one():
+    world = World([12, 5])
+    evaluate(world.agent, world.make_env, 2, 0.0, 2, choose=lambda obs: np.full(len(obs), 2))
+    assert {action for _, _, action in world.log} == {2} and not world.batches
+
+
 def test_course_of_each_game_does_not_depend_on_the_others():
     logs = []
     for parallel in (1, 4, 50):

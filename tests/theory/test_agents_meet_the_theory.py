@@ -4,18 +4,28 @@ import numpy as np
 import pytest
 
 from c2d.envs import toy
-from c2d.theory import from_dict, greedy, named, value_iteration
+from c2d.theory import Laws, from_dict, greedy, iterate, named, value_iteration
 from c2d.theory.search import fixed_point
+from tests.oracles import toy_law
 from tests.training.test_rows_learn import GAMMA, trained
 
-TABLE = {
-    state: {action: [tuple(o) for o in outcomes] for action, outcomes in enumerate(actions)}
-    for state, actions in enumerate(toy.TOYS["gamble"].states)
-}
+
+def mdp_of(name):
+    states = toy.TOYS[name].states
+    return from_dict({s: {a: [*map(tuple, o)] for a, o in enumerate(offer)} for s, offer in enumerate(states)}, GAMMA)
+
+
+@pytest.mark.parametrize("name", toy.TOYS)
+def test_the_laws_of_every_toy(name):
+    """As many steps as the longest game has: T* against the list of all outcomes."""
+    mdp = mdp_of(name)
+    laws = list(iterate(mdp, Laws.zero(mdp), len(toy.TOYS[name].states)))[-1].laws
+    for s, a in np.ndindex(*mdp.shape):
+        np.testing.assert_allclose(laws.at(s, a), toy_law.law(name, s, a, GAMMA), rtol=1e-11)
 
 
 def test_the_game_is_the_counterexample():
-    mdp = from_dict(TABLE, GAMMA)
+    mdp = mdp_of("gamble")
     np.testing.assert_allclose(value_iteration(mdp), [[50, 40]])
     assert greedy(fixed_point(mdp, named("h")))[0].tolist() == [0, 1]
 

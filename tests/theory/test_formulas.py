@@ -101,6 +101,15 @@ def test_known_functions_are_described_rightly():
         own = phi.KINDS[name](1.99, 1e-3)
         trip = study(name, own.to, own.back).round_trip
         assert trip["float64"][0] < 1e-14 and trip["float32"][0] < 3e-6 and trip["bfloat16"][0] < 0.05
+    for text, slope, inverse in (("x + 0.9*sin(x)", 1.9, 10), ("x/10 + tanh(1e6*(x-3))", None, 10), ("2*x", 2, 0.5)):
+        found = study(text, parse(text))
+        assert found.lipschitz_back == pytest.approx(inverse, rel=1e-3)
+        assert found.lipschitz == pytest.approx(slope, rel=1e-6) if slope else found.lipschitz > 5e5
+    root = study("r", parse("sign(x)*sqrt(abs(x))"))
+    assert root.lipschitz == root.lipschitz_back == root.lipschitz_step[1.0] == math.inf
+    assert (
+        growing.lipschitz_step[0.0] == math.inf and study("s", parse("log1p(exp(x))")).lipschitz_step[1.0] == math.inf
+    )
     shifted = study("shift", parse("x"), parse("y + 0.001*y", "y"))  # a wrong inverse is seen
     assert shifted.round_trip["float64"][0] == pytest.approx(1e-3)
 
@@ -113,6 +122,8 @@ def test_known_functions_are_described_rightly():
         ("x - x**3/9", "not increasing"),
         ("(abs(x + 1) - abs(x - 1))/2", "not strictly increasing: it is constant"),
         ("x - x", "not strictly increasing"),
+        ("x + sign(x)", "it jumps from -1 to 0"),
+        ("x + sign(x - 3)", "it jumps"),
         ("log(x)", "no finite number at x = "),
         ("1/x", "no finite number at x = 0"),
     ],

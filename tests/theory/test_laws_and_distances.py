@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from c2d.errors import UserError
 from c2d.theory.distances import cramer, energy, kolmogorov, wasserstein
-from c2d.theory.laws import Laws, compress, merged
+from c2d.theory.laws import Laws, compress
 
 RNG = np.random.default_rng(0)
 
@@ -32,11 +32,6 @@ def test_equal_atoms_are_merged_exactly():
     assert laws.atoms.shape[-1] < atoms.shape[-1] + 1 and (np.diff(laws.atoms) >= 0).all()
     low, high = laws.support()
     assert low[0] == laws.at(0)[0][0] and high[0] == laws.at(0)[0][-1]
-
-
-def test_neighbours_within_a_tolerance_keep_the_mean():
-    laws = merged(np.array([[0.0, 1e-9, 5.0]]), np.array([[0.25, 0.25, 0.5]]), within=1e-6)
-    assert laws.at(0)[0].tolist() == [5e-10, 5.0] and laws.at(0)[1].tolist() == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("ties", [True, False])

@@ -96,7 +96,14 @@ WRONG = [
     (lambda: from_callables(np.cos, name="cos"), "cos is not increasing"),
     (lambda: from_callables(lambda x: np.clip(x, -1, 1)), "not strictly increasing: it is constant"),
     (lambda: from_callables(np.log), "finite number for every real one"),
+    (lambda: from_callables(np.arcsinh, np.tanh), "the inverse given is none of"),
     (lambda: named("symlogg"), "Did you mean 'symlog'"),
+    (lambda: mdp(prob=PROB.tolist()), "prob is list; accepted: a NumPy array"),
+    (lambda: mdp(after=AFTER.astype(float)), "after is an array of float64"),
+    (lambda: from_dict({"s": {"a": [("much", 0, None)]}}, 0.9), "two numbers and a state"),
+    (lambda: from_dict([1], 0.9), "the table is"),
+    (lambda: from_gymnasium(None, 0.9), "no transition table"),
+    (lambda: random_mdp(seed=-1), "seed is -1"),
 ]
 
 
@@ -111,3 +118,8 @@ def test_inverse_by_bisection_is_exact_to_the_last_digits():
         x = np.concatenate((-np.logspace(-5, 4, 50), [0.0], np.logspace(-5, 4, 50)))
         found = inverse_of(to)(to(x))
         np.testing.assert_allclose(found, x if back is None else back(to(x)), rtol=1e-11, atol=1e-17)
+
+
+def test_the_image_of_a_function_is_found():
+    assert (from_callables(lambda x: x / (1 + abs(x))).low, from_callables(np.exp).low) == (-1.0, 0.0)
+    assert from_callables(lambda x: 1e-300 * x, lambda y: 1e300 * y).high == np.inf

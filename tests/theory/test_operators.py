@@ -24,7 +24,7 @@ from c2d.theory import (
     value_iteration,
 )
 from c2d.theory.control import bellman
-from c2d.theory.search import fixed_point
+from c2d.theory.search import fixed_point, losses
 from tests.oracles import finite
 
 HALF = Fraction(1, 2)
@@ -41,7 +41,7 @@ def test_iterates_of_the_optimal_operator_are_those_in_exact_fractions():
         {s: {a: [(float(p), r, t) for p, r, t in o] for a, o in acts.items()} for s, acts in TABLE.items()}, 0.5
     )
     wanted = {(s, a): {Fraction(0): Fraction(1)} for s in TABLE for a in "lr"}
-    for step in iterate(lambda laws: optimal(mdp, laws), Laws.zero(mdp), 5):
+    for step in iterate(mdp, Laws.zero(mdp), 5):
         for s, state in enumerate(TABLE):
             for a, action in enumerate("lr"):
                 law = wanted[state, action]
@@ -100,6 +100,7 @@ def test_ties_are_shared_evenly_when_asked():
     assert even.at(0, 0)[0].tolist() == [-0.5, 0.0, 0.5] and even.at(0, 0)[1].tolist() == [0.25, 0.5, 0.25]
     even = conjugated(mdp, once, named("identity"), ties="uniform")
     assert even.at(0, 0)[1].tolist() == [0.25, 0.5, 0.25]
+    assert list(iterate(mdp, Laws.zero(mdp), 2, ties="uniform"))[-1].laws.at(0, 0)[1].tolist() == [0.25, 0.5, 0.25]
     with pytest.raises(UserError, match="ties is 'last'; accepted"):
         optimal(mdp, once, ties="last")
 
@@ -107,9 +108,8 @@ def test_ties_are_shared_evenly_when_asked():
 @pytest.mark.parametrize("phi", [None, named("scaled_h")])
 def test_compressed_iterates_stay_within_the_stated_bound(phi):
     mdp = random_mdp(states=4, actions=2, outcomes=2, seed=3, gamma=0.8)
-    step = (lambda laws: optimal(mdp, laws)) if phi is None else (lambda laws: conjugated(mdp, laws, phi))
-    exact = list(iterate(step, Laws.zero(mdp), 9))
-    small = list(iterate(step, Laws.zero(mdp), 9, atoms=16, gamma=mdp.gamma, phi=phi))
+    exact = list(iterate(mdp, Laws.zero(mdp), 9, phi))
+    small = list(iterate(mdp, Laws.zero(mdp), 9, phi, atoms=16))
     back = (lambda x: x) if phi is None else phi.back
     for one, two in zip(exact, small, strict=True):
         assert two.laws.atoms.shape[-1] <= 16
@@ -117,8 +117,17 @@ def test_compressed_iterates_stay_within_the_stated_bound(phi):
         assert apart <= two.error + 1e-9
         np.testing.assert_allclose(two.laws.push(back).mean(), one.laws.push(back).mean(), atol=1e-10)
     assert 0 < small[-1].error < 0.5 and exact[-1].error == 0.0
-    with pytest.raises(UserError, match="gamma"):
-        list(iterate(step, Laws.zero(mdp), 2, atoms=3))
+
+
+@pytest.mark.parametrize("factor", [1e-12, 1e12])
+def test_nothing_depends_on_the_unit_of_rewards(factor):
+    one = random_mdp(seed=6)
+    other = FiniteMDP(one.prob, one.reward * factor, one.after, one.gamma)
+    np.testing.assert_allclose(value_iteration(other) / factor, value_iteration(one), rtol=1e-9)
+    twice = [optimal(mdp, optimal(mdp, Laws.zero(mdp))).mean() for mdp in (one, other)]
+    np.testing.assert_allclose(twice[1] / factor, twice[0], rtol=1e-9, atol=1e-15)
+    sure = random_mdp(seed=2, stochasticity=0.0, reward_scale=factor)
+    assert losses(sure, named("asinh" if factor < 1 else "h", eps=0.0)) == 0  # without chance T_h is exact
 
 
 def test_laws_agree_with_simulated_returns():
@@ -160,6 +169,15 @@ def test_bad_collections_are_named():
     squeeze = from_callables(lambda x: x / (1 + abs(x)), lambda y: y / (1 - abs(y)), "s", low=-1.0, high=1.0)
     with pytest.raises(UserError, match=r"atom\[0, 0, 0\] is 1.0, outside J = \(-1, 1\)"):
         conjugated(mdp, Laws.zero(mdp, at=1.0), squeeze)
+    with pytest.raises(UserError, match="an atom after the step"):  # 1e17 is rounded to the end of J
+        conjugated(FiniteMDP(mdp.prob, mdp.reward + 1e17, mdp.after, 0.9), Laws.zero(mdp), squeeze)
+    with pytest.raises(UserError, match="outside J"):
+        transformed(mdp, Laws.zero(mdp, at=2.0), squeeze)
+    for policy in (np.full((10, 4), 0.2), np.zeros((10, 4)), np.zeros((3, 4)), -np.eye(4)[[0] * 10]):
+        with pytest.raises(UserError, match="policy"):
+            evaluation(mdp, Laws.zero(mdp), policy)
+    with pytest.raises(UserError, match="accepted: one MDP"):
+        simulate(mdp, greedy(value_iteration(mdp)), 10, 0, 5, seed=0)
     laws = Laws(np.zeros((10, 4, 500_000)), np.full((10, 4, 500_000), 2e-6))
     with pytest.raises(UserError, match="at most 50,000,000"):
         optimal(mdp, laws)

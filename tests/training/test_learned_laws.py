@@ -12,6 +12,7 @@ from c2d.agents.parts import Conjugated, Mlp, Optim
 from c2d.config import default_config
 from c2d.envs import toy
 from c2d.training.session import Session
+from tests.oracles import toy_law
 
 GAMMA = 0.99
 BOUND = 0.05  # of the square root of the true law's standard deviation
@@ -51,7 +52,7 @@ def deviation(values, probs):
 
 def decided(name, state):
     """Whether the best action is better by more than what 20,000 steps of play leave uncertain."""
-    laws = [toy.law(name, state, action, GAMMA) for action in range(2)]
+    laws = [toy_law.law(name, state, action, GAMMA) for action in range(2)]
     means = [probs @ values for values, probs in laws]
     return abs(means[0] - means[1]) > 0.05 * max(deviation(*law) for law in laws)
 
@@ -68,7 +69,7 @@ def pairs(name):
 def errors(agent, name):
     """ℓ₂ of each pair over √(standard deviation). A sure pair is held to the most uncertain one of its toy,
     and a toy without chance to its largest return."""
-    laws = {pair: toy.law(name, *pair, GAMMA) for pair in pairs(name)}
+    laws = {pair: toy_law.law(name, *pair, GAMMA) for pair in pairs(name)}
     most = max(deviation(*law) for law in laws.values()) or max(abs(values).max() for values, _ in laws.values())
     codes = np.eye(len(toy.TOYS[name].states), dtype=np.float32)
     found = {}

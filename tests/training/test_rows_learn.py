@@ -11,6 +11,7 @@ from c2d.agents.recipes import RECIPES
 from c2d.config import default_config
 from c2d.envs import toy
 from c2d.training.session import Session
+from tests.oracles import toy_law
 from tests.training.short_runs import short_config
 from tests.training.test_cartpole import RANDOM_SCORE, mean_score
 from tests.training.test_learned_laws import GAMMA, errors
@@ -66,7 +67,7 @@ def test_toy(row):
     name = "sure" if scalar else "negative"  # T_h of th-dqn is exact without chance only
     agent = trained(row, name)
     codes = np.eye(len(toy.TOYS[name].states), dtype=np.float32)
-    assert [agent.act(code) for code in codes] == [toy.best_action(name, s, GAMMA) for s in range(len(codes))]
+    assert [agent.act(code) for code in codes] == [toy_law.best_action(name, s, GAMMA) for s in range(len(codes))]
     if row == SOFT:
         return
     found = errors(agent, name)
@@ -86,7 +87,7 @@ def test_cartpole(row):
     for _ in range(3_000):
         session.advance()
     agent = Agent(session.learner.online, recipe, session.env.spec)
-    assert mean_score(agent, config, 10, 0.001) > 2.5 * RANDOM_SCORE
+    assert mean_score(agent, config, 5, 0.001) > 2.5 * RANDOM_SCORE
 
 
 @pytest.mark.parametrize("row", RECIPES)

@@ -1,0 +1,205 @@
+"""The web application: pages, their data, and two WebSockets. It reads run directories and changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from c2d.errors import UserError
+from c2d.web.curves import published
+from c2d.web.index import Index, report_of
+from c2d.web.inside import Root
+from c2d.web.lens.session import Session
+from c2d.web.live import Live
+from c2d.web.plain import dumps
+from c2d.web.security import REPORT_POLICY, Access, App, Guard
+
+STATIC = Path(__file__).parent / "static"
+MOST_LENSES = 4  # each is a process of its own
+MESSAGE_BYTES = 1 << 20  # a larger WebSocket message ends the connection; smaller ones are answered
+_MOST_CURVES = 50
+_REPORT_BYTES = 1 << 26
+
+
+class NotFound(UserError):
+    """There is no such thing: answered with 404."""
+
+
+class Site:
+    """Everything the handlers share."""
+
+    def __init__(self, root: Root, trusted: tuple[str, ...] = ()) -> None:
+        self.root, self.trusted = root, trusted
+        self.index = Index(root)
+        self.live = Live(self.index)
+        self.lenses: dict[str, Session] = {}
+        self.exporting = asyncio.Lock()
+
+    # ------------------------------------------------------------------- pages
+
+    def page(self, name: str) -> Callable[[Request], Awaitable[Response]]:
+        async def show(request: Request) -> Response:
+            return FileResponse(STATIC / f"{name}.html", media_type="text/html; charset=utf-8")
+
+        return show
+
+    # -------------------------------------------------------------------- data
+
+    async def runs(self, request: Request) -> Response:
+        await asyncio.to_thread(self.index.refresh)
+        return _json({"root": str(self.root.path), "rows": list(self.index.rows.values())})
+
+    async def run(self, request: Request) -> Response:
+        return _json(await asyncio.to_thread(self.index.detail, await self._run_named(request)))
+
+    async def curves(self, request: Request) -> Response:
+        names = request.query_params.getlist("run")
+        if not 1 <= len(names) <= _MOST_CURVES:
+            raise UserError(f"{len(names)} runs were asked for; accepted: 1 to {_MOST_CURVES}")
+        await self._known(names)
+        return _json({name: self.index.curves(name) for name in names if self.index.find(name)})
+
+    async def episodes(self, request: Request) -> Response:
+        return _json(await asyncio.to_thread(self.index.episodes, await self._run_named(request)))
+
+    async def published(self, request: Request) -> Response:
+        return _json(published(request.query_params.get("env", "")))
+
+    async def report(self, request: Request) -> Response:
+        """A report that lies in the run: shown in a sandbox, since anyone may have written it."""
+        name = await self._run_named(request)
+        place = report_of(self.index.runs[name])
+        try:
+            data = await asyncio.to_thread(self.root.read, name, place or "report.html", limit=_REPORT_BYTES)
+        except OSError:
+            raise NotFound("this run has no report yet: c2d report makes one") from None
+        return Response(data, media_type="text/html; charset=utf-8", headers={"Content-Security-Policy": REPORT_POLICY})
+
+    async def export(self, request: Request) -> Response:
+        """The last seconds of a lens as one file."""
+        from c2d.web.export import export
+
+        session = self.lenses.get(request.query_params.get("session", ""))
+        if session is None:
+            raise NotFound("this lens is not open any more")
+        if self.exporting.locked():
+            raise UserError("another export is being made; try again when it is done")
+        async with self.exporting:
+            wanted = request.query_params
+            data, kind, name = await export(session.history, wanted.get("format", ""), wanted.get("seconds", "60"))
+        return Response(data, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+
+    async def _run_named(self, request: Request) -> str:
+        name = request.query_params.get("run", "")
+        await self._known([name])
+        if self.index.find(name) is None:
+            raise NotFound("there is no such run in the runs directory")
+        return name
+
+    async def _known(self, names: list[str]) -> None:
+        """Look for runs only when one is not known yet: names never lead to files by themselves."""
+        if any(self.index.find(name) is None for name in names):
+            await asyncio.to_thread(self.index.refresh)
+
+    # -------------------------------------------------------------- WebSockets
+
+    async def watch(self, socket: WebSocket) -> None:
+        """Rows of runs as they change."""
+        await socket.accept()
+        async with self.live.subscribe() as subscriber:
+
+            async def tell() -> None:
+                while True:
+                    await socket.send_bytes(dumps(await subscriber.next()))
+
+            await _until_one_ends(tell(), _ignore(socket))
+
+    async def lens(self, socket: WebSocket) -> None:
+        """An agent at play."""
+        await socket.accept()
+        if len(self.lenses) >= MOST_LENSES:
+            await socket.close(4429, f"{MOST_LENSES} lenses are open already; close one of them")
+            return
+        session = Session(self.root, self.trusted)
+        self.lenses[session.id] = session
+        try:
+            await session.start()
+
+            async def tell() -> None:
+                while True:
+                    await socket.send_bytes(await session.next_message())
+
+            async def ask() -> None:
+                while True:
+                    message = await socket.receive()
+                    if message["type"] == "websocket.disconnect":
+                        return
+                    await session.command(message.get("text") or message.get("bytes"))
+
+            await _until_one_ends(tell(), ask(), beside=session.listen())
+        finally:
+            del self.lenses[session.id]
+            await session.close()
+
+
+async def _ignore(socket: WebSocket) -> None:
+    """A page that only listens: whatever it says is thrown away."""
+    with contextlib.suppress(WebSocketDisconnect):
+        while (await socket.receive())["type"] != "websocket.disconnect":
+            pass
+
+
+async def _until_one_ends(*works: Any, beside: Any = None) -> None:
+    """Run together; when one ends or fails, end all. `beside` may end earlier."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    extra = [] if beside is None else [asyncio.ensure_future(beside)]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):
+                task.result()
+    finally:
+        for task in (*tasks, *extra):
+            task.cancel()
+        await asyncio.gather(*tasks, *extra, return_exceptions=True)
+
+
+def _json(value: Any) -> Response:
+    return Response(dumps(value), media_type="application/json")
+
+
+async def _tell_mistake(request: Request, error: Exception) -> Response:
+    status = 404 if isinstance(error, NotFound) else 400
+    return Response(dumps({"error": str(error)}), status, media_type="application/json")
+
+
+def make_app(root: Root, access: Access, trusted: tuple[str, ...] = ()) -> App:
+    """The application behind its guard."""
+    site = Site(root, trusted)
+    routes: list[BaseRoute] = [
+        Route("/", site.page("index")),
+        Route("/run", site.page("run")),
+        Route("/lens", site.page("lens")),
+        Route("/api/runs", site.runs),
+        Route("/api/run", site.run),
+        Route("/api/curves", site.curves),
+        Route("/api/episodes", site.episodes),
+        Route("/api/published", site.published),
+        Route("/api/report", site.report),
+        Route("/api/export", site.export),
+        WebSocketRoute("/ws/runs", site.watch),
+        WebSocketRoute("/ws/lens", site.lens),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
+    application = Starlette(routes=routes, exception_handlers={UserError: _tell_mistake})
+    return Guard(application, access)

@@ -1,0 +1,104 @@
+"""What a page may ask of the lens: every message is checked here before anything is done."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+from c2d.errors import UserError
+
+LARGEST = 8_192  # bytes of a message
+_DRIVES = ("first", "second", "each")
+_MOST_CRITERIA = 8
+_SEED = 2**31
+
+
+class Open:
+    """The command that names agents; the server adds where they lie."""
+
+    name = "open"
+
+
+def parse(text: str | bytes | None) -> dict[str, Any] | None:
+    """A command whose every value is of the right kind; UserError says what is wrong. None: nothing was said."""
+    if text is None:
+        return None
+    if isinstance(text, bytes):
+        raise UserError("messages to the lens are JSON texts, not binary")
+    if len(text.encode()) > LARGEST:
+        raise UserError(f"a message has more than {LARGEST:,} bytes")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise UserError("a message is no JSON") from None
+    if not isinstance(value, dict) or not isinstance(value.get("do"), str) or value["do"] not in COMMANDS:
+        raise UserError(f'a message must be an object whose "do" is one of: {", ".join(COMMANDS)}')
+    given = {key: item for key, item in value.items() if key != "do"}
+    fields = COMMANDS[value["do"]]
+    if set(given) != set(fields):
+        wanted = ", ".join(fields) or "nothing else"
+        raise UserError(f'"{value["do"]}" takes {wanted}; got {", ".join(map(repr, given))[:200] or "nothing"}')
+    return {"do": value["do"], **{key: fields[key](key, item) for key, item in given.items()}}
+
+
+Check = Callable[[str, Any], Any]
+
+
+def _require(ok: bool, key: str, value: Any, accepted: str) -> None:
+    if not ok:
+        raise UserError(f"{key} is {str(value)[:80]!r}; accepted: {accepted}")
+
+
+def _seed(key: str, value: Any) -> int:
+    _require(type(value) is int and 0 <= value < _SEED, key, value, f"a whole number from 0 to {_SEED - 1}")
+    return int(value)
+
+
+def _between(low: float, high: float) -> Check:
+    def check(key: str, value: Any) -> float:
+        fits = type(value) in (int, float) and math.isfinite(value) and low <= value <= high
+        _require(fits, key, value, f"a number from {low:g} to {high:g}")
+        return float(value)
+
+    return check
+
+
+def _drive(key: str, value: Any) -> str:
+    _require(value in _DRIVES, key, value, ", ".join(_DRIVES))
+    return str(value)
+
+
+def _agents(key: str, value: Any) -> list[list[str]]:
+    """One or two pairs of a run and one of its checkpoints."""
+    fits = isinstance(value, list) and 1 <= len(value) <= 2
+    fits = fits and all(isinstance(one, list) and len(one) == 2 for one in value)
+    fits = fits and all(isinstance(word, str) and 0 < len(word) <= 500 for one in value for word in one)
+    _require(fits, key, value, "one or two pairs of a run and a checkpoint")
+    return [list(one) for one in value]
+
+
+def _criteria(key: str, value: Any) -> list[str]:
+    fits = isinstance(value, list) and 1 <= len(value) <= _MOST_CRITERIA
+    fits = fits and all(isinstance(name, str) and len(name) <= 40 for name in value)
+    _require(fits, key, value, f"1 to {_MOST_CRITERIA} names of criteria")
+    return list(value)
+
+
+def _place(key: str, value: Any) -> int:
+    _require(type(value) is int and 0 <= value < _MOST_CRITERIA, key, value, "the place of a criterion")
+    return int(value)
+
+
+COMMANDS: dict[str, dict[str, Check]] = {
+    Open.name: {"agents": _agents, "drive": _drive, "seed": _seed, "epsilon": _between(0.0, 1.0)},
+    "play": {},
+    "pause": {},
+    "step": {},
+    "speed": {"value": _between(0.0, 1_000.0)},
+    "epsilon": {"value": _between(0.0, 1.0)},
+    "new": {"seed": _seed},
+    "criteria": {"names": _criteria, "by": _place},
+    "ack": {},
+}

@@ -1,0 +1,93 @@
+"""The agent of a run as of its newest weights or of one of its checkpoints, read from inside the runs directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import safetensors
+import safetensors.torch
+
+from c2d.agents.agent import Agent
+from c2d.config import Config, from_json, validate
+from c2d.envs.make import make
+from c2d.envs.names import refuse_unnamed, resolve
+from c2d.envs.spec import Environment
+from c2d.errors import UserError
+from c2d.nets.network import ValueNetwork
+from c2d.training.rundir import spec_from_json
+from c2d.web.inside import Root
+from c2d.web.run import CHECKPOINT, WEIGHTS
+
+_LARGEST = 1 << 31  # bytes of weights
+
+
+@dataclass
+class Loaded:
+    """An agent, and all that is needed to let it play."""
+
+    root: Root
+    run: str
+    checkpoint: str
+    config: Config
+    agent: Agent
+    target: ValueNetwork  # the target network of a checkpoint; the agent's own where only weights are kept
+    env: str
+    mark: tuple[int, int]  # of the file of weights
+
+    @property
+    def own_target(self) -> bool:
+        """Whether the target network is one of its own."""
+        return self.target is not self.agent.network
+
+    def make_env(self, seed: int) -> Environment:
+        return make(self.env, self.config.rules, seed)
+
+    def changed(self) -> bool:
+        """Whether training has written newer weights."""
+        info = self.root.stat(self.run, _file(self.checkpoint))
+        return info is not None and (info.st_ino, info.st_mtime_ns) != self.mark
+
+
+def open_agent(root: Root, run: str, checkpoint: str, trusted: tuple[str, ...] = ()) -> Loaded:
+    """UserError if there is no such agent. A class of the user's own is imported only if the user named it."""
+    try:
+        config = from_json(root.read_json(run, "config.json"))
+        spec = spec_from_json(root.read_json(run, "env.json"), f"{run}/env.json")
+        info = root.stat(run, _file(checkpoint))
+        if not isinstance(config, Config) or info is None:
+            raise UserError(f"{run} holds no agent to play yet: no {_file(checkpoint)} (written after an iteration)")
+        validate(config)
+        own = config.env.removeprefix("gym/")
+        refuse_unnamed(config.env, own if own in trusted else None, flag="--trust ")
+        online, target = _tensors(root.read(run, _file(checkpoint), limit=_LARGEST), checkpoint)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise UserError(f"{run} cannot be opened: {error}") from None
+    source = f"{run}/{_file(checkpoint)}"
+    agent = Agent.from_bytes(online, config.agent, spec, source=source)
+    network = Agent.from_bytes(target, config.agent, spec, source=source).network if target else agent.network
+    env = resolve(config.env).canonical
+    return Loaded(root, run, checkpoint, config, agent, network, env, (info.st_ino, info.st_mtime_ns))
+
+
+def _file(checkpoint: str) -> str:
+    if checkpoint == WEIGHTS:
+        return "weights.safetensors"
+    if not CHECKPOINT.fullmatch(checkpoint):
+        raise UserError(f'"{checkpoint[:40]}" is no checkpoint; accepted: {WEIGHTS}, or one of those the run holds')
+    return f"checkpoints/{checkpoint}/tensors.safetensors"
+
+
+def _tensors(data: bytes, checkpoint: str) -> tuple[bytes, bytes | None]:
+    """The online network and, out of a checkpoint, the target network: as safetensors each."""
+    if checkpoint == WEIGHTS:
+        return data, None
+    try:
+        tensors: dict[str, Any] = safetensors.torch.load(data)
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"checkpoint {checkpoint} is damaged: {error}") from None
+    found = []
+    for part in ("session.online.", "session.target."):
+        own = {name.removeprefix(part): t.contiguous() for name, t in tensors.items() if name.startswith(part)}
+        found.append(safetensors.torch.save(own))
+    return found[0], found[1]

@@ -1,0 +1,165 @@
+"""The process in which agents of the lens play: `python -m c2d.web.lens.worker`.
+
+Commands come as JSON lines on the standard input, messages go out on the standard output, each after its length as
+u32 little-endian. It ends when its input ends, and so with the server, however that ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import struct
+import sys
+import time
+from typing import Any
+
+from c2d.errors import UserError
+from c2d.web.inside import Root
+from c2d.web.lens.wire import pack
+
+FASTEST = 0.0  # a speed: as fast as it goes
+_BEHIND = 0.5  # seconds of delay after which the clock is set anew
+
+
+class Pipe:
+    """Commands in, messages out."""
+
+    def __init__(self) -> None:
+        self._in, self._out = os.dup(0), os.dup(1)
+        os.dup2(2, 1)  # whatever an environment prints must not get into the messages
+        self._rest = b""
+        self.open = True
+
+    def send(self, message: bytes) -> None:
+        data = memoryview(struct.pack("<I", len(message)) + message)
+        while data:
+            data = data[os.write(self._out, data) :]
+
+    def commands(self, timeout: float | None) -> list[dict[str, Any]]:
+        """Those that have come within `timeout` seconds; None: wait for one."""
+        if not select.select([self._in], [], [], timeout)[0]:
+            return []
+        data = os.read(self._in, 1 << 16)
+        self.open = bool(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+
+class Worker:
+    """Plays at a given speed until told otherwise."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self.pipe = pipe
+        self.player: Any = None
+        self.playing = False
+        self.speed = 15.0  # steps per second
+        self._due = 0.0
+
+    def run(self) -> None:
+        while self.pipe.open:
+            for command in self.pipe.commands(self._wait()):
+                try:
+                    getattr(self, f"do_{command.pop('do')}")(**command)
+                except UserError as error:
+                    self.pipe.send(pack({"kind": "error", "text": str(error)}))
+            if self.playing and self._wait() == 0.0:
+                self._step()
+                now = time.monotonic()
+                pace = 1 / self.speed if self.speed != FASTEST else 0.0
+                self._due = now if now - self._due - pace > _BEHIND else self._due + pace
+
+    def _wait(self) -> float | None:
+        return max(0.0, self._due - time.monotonic()) if self.playing else None
+
+    def _step(self) -> None:
+        try:
+            self.pipe.send(self.player.advance())
+        except UserError as error:  # an environment that returns what it should not
+            self.playing = False
+            self.pipe.send(pack({"kind": "error", "text": str(error)}))
+
+    # ------------------------------------------------------------------- commands
+
+    def do_open(
+        self, root: str, agents: list[list[str]], drive: str, seed: int, epsilon: float, trusted: list[str]
+    ) -> None:
+        import torch
+
+        from c2d.agents.trust import trust
+        from c2d.web.lens.load import open_agent
+        from c2d.web.lens.player import Player
+
+        torch.set_num_threads(1)
+        for name in trusted:
+            trust(name)
+        names = tuple(trusted)
+        try:
+            loaded = [open_agent(Root(root), run, checkpoint, names) for run, checkpoint in agents]
+            self.player = Player(loaded, drive, seed, epsilon, names)  # type: ignore[arg-type]  # checked by the server
+        except (RuntimeError, MemoryError) as error:  # sizes that no machine has
+            raise UserError(f"{agents[0][0]} cannot be opened: {str(error).splitlines()[0]}") from None
+        self.pipe.send(pack({"kind": "opened", "agents": [_describe(one) for one in loaded], "drive": drive}))
+
+    def do_play(self) -> None:
+        self.playing, self._due = self.player is not None, time.monotonic()
+
+    def do_pause(self) -> None:
+        self.playing = False
+
+    def do_step(self) -> None:
+        self.playing = False
+        if self.player is not None:
+            self._step()
+
+    def do_speed(self, value: float) -> None:
+        self.speed, self._due = value, time.monotonic()
+
+    def do_epsilon(self, value: float) -> None:
+        if self.player is not None:
+            self.player.epsilon = value
+
+    def do_new(self, seed: int) -> None:
+        if self.player is not None:
+            self.player.begin(seed)
+            self._step()
+
+    def do_criteria(self, names: list[str], by: int) -> None:
+        from c2d.evaluation.risk import criterion
+
+        criteria = [criterion(name) for name in names]
+        if by >= len(criteria):
+            raise UserError(f"by is {by}; accepted: the place of one of {len(criteria)} criteria")
+        if self.player is not None:
+            self.player.criteria, self.player.chosen = criteria, by
+
+
+def _describe(loaded: Any) -> dict[str, Any]:
+    spec, recipe = loaded.agent.spec, loaded.config.agent
+    names = list(spec.action_names) or [str(action) for action in range(spec.actions)]
+    return {
+        "run": loaded.run,
+        "checkpoint": loaded.checkpoint,
+        "env": loaded.env,
+        "recipe": loaded.config.recipe,
+        "train_seed": loaded.config.seed,
+        "actions": names,
+        "gamma": recipe.schedule.gamma,
+        "n_step": recipe.n_step,
+        "clip_reward": recipe.clip_reward,
+        "phi": recipe.phi.kind,
+        "own_target": loaded.own_target,
+        "alpha": loaded.agent.network.diagnostics().get("alpha"),
+    }
+
+
+def main() -> None:
+    pipe = Pipe()
+    try:
+        Worker(pipe).run()
+    except BrokenPipeError:  # the server is gone
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

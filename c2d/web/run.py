@@ -1,0 +1,250 @@
+"""What is known of one run, kept up to date from its files."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections import deque
+from typing import Any
+
+from c2d.web.inside import Root
+from c2d.web.plain import count, entry, number, text
+from c2d.web.tail import Tail, parsed
+
+# name of a column -> where it stands in a record
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "steps": ("steps",),
+    "frames": ("frames",),
+    "score": ("mean_score",),
+    "games": ("episodes",),
+    "loss": ("mean_loss",),
+    "atom_min": ("atom_min",),
+    "atom_max": ("atom_max",),
+    "gradient": ("gradient_norm_max",),
+    "alpha": ("alpha",),
+    "epsilon": ("epsilon",),
+    "speed": ("measured", "steps_per_second"),
+    "memory": ("measured", "peak_memory_mb"),
+}
+CHECKPOINT = re.compile(r"[0-9]{12}")  # as training/checkpoint.py names them
+WEIGHTS = "weights"  # the newest weights, beside the checkpoints
+_SPARK = 40  # points of the small curve in the table
+_FRESH = 120.0  # seconds without a sign after which a process on another machine counts as gone
+_WINDOW = 60.0  # seconds over which speed is observed between records
+_MOST = 20_000  # records kept of a run; later ones are told as trouble
+
+
+class Run:
+    """One run directory. `refresh` looks whether its files changed and reads only what is new."""
+
+    def __init__(self, root: Root, name: str) -> None:
+        self.root, self.name = root, name  # relative to the root, "." for the root itself
+        self._records = Tail(root, name, "records.jsonl")
+        self._events = Tail(root, name, "events.jsonl")
+        self._small: dict[str, tuple[tuple[int, int, int] | None, dict[str, Any]]] = {}
+        self._looked: set[str] = set()  # small files looked at since the last refresh
+        self._episodes_mark: tuple[int, int] | None = None
+        self._seen: deque[tuple[float, int]] = deque(maxlen=120)  # (time, step) as observed
+        self.header: dict[str, Any] = {}
+        self.columns: dict[str, list[float | None]] = {name: [] for name in (*COLUMNS, "updates", "hours")}
+        self.events: list[dict[str, Any]] = []
+        self.damaged = 0  # lines that could not be read
+        self.last_game_step = 0
+        self.checkpoints: list[str] = []
+        self._checkpoints_changed: int | None = None
+        self.scores: list[float] = []  # of iterations in which games ended
+        self._spark: tuple[int, list[float]] = (0, [])  # made of so many scores
+        self.restarts = 0
+        self._locked = False  # whether a process here holds its lock
+
+    # ------------------------------------------------------------------- reading
+
+    def refresh(self, held: set[int], now: float) -> None:
+        """`held`: inodes of locked files."""
+        self._looked.clear()
+        self._take_records()
+        self._take_events()
+        self._take_last_game()
+        changed = self.root.directory_changed(self.name, "checkpoints")
+        if changed != self._checkpoints_changed:
+            self._checkpoints_changed = changed
+            self.checkpoints = [n for n in self.root.directories(self.name, "checkpoints") if CHECKPOINT.fullmatch(n)]
+        lock = self.root.stat(self.name, "lock")
+        self._locked = lock is not None and lock.st_ino in held
+        if not self._seen or self._seen[-1][1] != self.steps:
+            self._seen.append((now, self.steps))
+
+    def _take_records(self) -> None:
+        lines = self._records.advance()
+        if self._records.restarts != self.restarts:  # resumed: the file was written anew
+            self.restarts, self.damaged = self._records.restarts, 0
+            self.header = {}
+            for column in self.columns.values():
+                column.clear()
+            self.scores.clear()
+            self._spark = (0, [])
+            self._seen.clear()
+        for line in lines:
+            record = parsed(line)
+            if record is None or len(self.columns["steps"]) >= _MOST:
+                self.damaged += bool(line)
+            elif record.get("kind") == "run":
+                self.header = record
+            elif record.get("kind") == "iteration" and number(record, "steps") is not None:
+                self._add(record)
+            else:
+                self.damaged += 1
+
+    def _add(self, record: dict[str, Any]) -> None:
+        if (score := number(record, "mean_score")) is not None:
+            self.scores.append(score)
+        for name, keys in COLUMNS.items():
+            self.columns[name].append(number(record, *keys))
+        for name, value in (
+            ("updates", count(record, "updates")),
+            ("hours", (number(record, "measured", "seconds") or 0.0) / 3_600),
+        ):
+            column = self.columns[name]
+            column.append((column[-1] or 0) + value if column else value)
+
+    def _take_events(self) -> None:
+        before = self._events.restarts
+        lines = self._events.advance()
+        if self._events.restarts != before:
+            self.events = []
+        self.events += [event for line in lines if (event := parsed(line)) is not None]
+        del self.events[:-1_000]
+
+    def _take_last_game(self) -> None:
+        info = self.root.stat(self.name, "episodes.csv")
+        mark = None if info is None else (info.st_size, info.st_mtime_ns)
+        if mark == self._episodes_mark:
+            return
+        self._episodes_mark = mark
+        try:
+            end = self.root.read_end(self.name, "episodes.csv", count=4_096)
+            self.last_game_step = int(end.rpartition(b"\n")[0].rpartition(b"\n")[2].split(b",")[1])
+        except (OSError, ValueError, IndexError):
+            self.last_game_step = 0
+
+    def small(self, name: str) -> dict[str, Any]:
+        """A small JSON file, looked at once per refresh and read again when it changed; {} if it cannot be read."""
+        if name in self._looked:
+            return self._small[name][1]
+        self._looked.add(name)
+        info = self.root.stat(self.name, name)
+        mark = None if info is None else (info.st_ino, info.st_size, info.st_mtime_ns)
+        if name not in self._small or self._small[name][0] != mark:
+            try:
+                value = self.root.read_json(self.name, name) if info else {}
+            except (OSError, ValueError):
+                value = {}
+            self._small[name] = (mark, value)
+        return self._small[name][1]
+
+    # ------------------------------------------------------------------ telling
+
+    @property
+    def trouble(self) -> str | None:
+        """Why its records cannot be read, if so."""
+        return self._records.trouble
+
+    @property
+    def config(self) -> dict[str, Any]:
+        found = self.small("config.json") or entry(self.header, "config")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def steps(self) -> int:
+        recorded = int(self.columns["steps"][-1] or 0) if self.columns["steps"] else 0
+        return max(recorded, self.last_game_step, count(self.small("summary.json"), "steps"))
+
+    @property
+    def total(self) -> int:
+        return count(self.config, "iterations") * count(self.config, "agent", "schedule", "steps_per_iteration")
+
+    def state(self, now: float) -> str:
+        """running, finished, failed or stopped."""
+        if self._locked or self._alive_elsewhere(now):
+            return "running"
+        told = text(self.small("summary.json"), "state")
+        if self.total and self.steps >= self.total:
+            return "finished"
+        return "failed" if told == "failed" else "stopped"
+
+    def _alive_elsewhere(self, now: float) -> bool:
+        """A process on another machine that shares the disk shows only by what it writes."""
+        lock, games = self.root.stat(self.name, "lock"), self.root.stat(self.name, "episodes.csv")
+        if lock is None or games is None or now - games.st_mtime > _FRESH:
+            return False
+        try:
+            return _host() not in self.root.read_end(self.name, "lock", count=300).decode(errors="replace")
+        except OSError:
+            return False
+
+    def speed(self, state: str) -> float | None:
+        """Agent steps per second: as observed while it runs, else as last recorded."""
+        recorded = self.columns["speed"][-1] if self.columns["speed"] else None
+        if state == "running" and len(self._seen) > 1:
+            (first, begin), (last, end) = (
+                next(s for s in self._seen if s[0] >= self._seen[-1][0] - _WINDOW),
+                self._seen[-1],
+            )
+            if last - first >= 5.0 and end > begin:
+                return (end - begin) / (last - first)
+        return recorded
+
+    def row(self, now: float) -> dict[str, Any]:
+        """What the table shows."""
+        config, state = self.config, self.state(now)
+        speed, scores = self.speed(state), self.scores
+        if self._spark[0] != len(scores):
+            self._spark = (len(scores), _thin(scores, _SPARK))
+        left = max(0, self.total - self.steps)
+        summary = self.small("summary.json")
+        return {
+            "id": self.name,
+            "name": self.name if self.name != "." else self.root.path.name,
+            "env": text(config, "env", default="unknown"),
+            "recipe": text(config, "recipe", default="unknown"),
+            "seed": number(config, "seed"),
+            "protocol": text(config, "protocol"),
+            "state": state,
+            "resumable": state in ("stopped", "failed") and bool(self.checkpoints),
+            "steps": self.steps,
+            "total": self.total,
+            "frames_per_step": count(self.small("env.json"), "frames_per_step") or 1,
+            "score": scores[-1] if scores else None,
+            "best": max(scores, default=None),
+            "games": self.columns["games"][-1] if self.columns["games"] else None,
+            "speed": speed,
+            "eta": left / speed if state == "running" and speed else None,
+            "started": number(self.header, "measured", "started"),
+            "records": len(self.columns["steps"]),
+            "restarts": self.restarts,
+            "spark": self._spark[1],
+            "error": text(summary, "error") if state == "failed" else "",
+            "warnings": self.damaged + sum(event.get("event") == "warning" for event in self.events),
+            "weights": self.root.stat(self.name, "weights.safetensors") is not None,
+        }
+
+
+def _thin(values: list[float], most: int) -> list[float]:
+    if len(values) <= most:
+        return list(values)
+    return [values[round(k * (len(values) - 1) / (most - 1))] for k in range(most)]
+
+
+def _host() -> str:
+    return f" on {socket.gethostname()}"
+
+
+def held_inodes() -> set[int]:
+    """Inodes of files that some process holds a lock of, without touching any lock."""
+    try:
+        with open("/proc/locks", encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return set()
+    words = (line.split() for line in lines)
+    return {int(w[-3].rpartition(":")[2]) for w in words if len(w) >= 8 and "FLOCK" in w and w[-3].count(":") == 2}

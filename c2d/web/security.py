@@ -1,0 +1,175 @@
+"""Who may speak to the server, and what a page of it may do.
+
+A browser carries any site's scripts to this machine. So: the Host must be an address of ours (a name that someone
+else's DNS points here is refused), a WebSocket must come from a page of ours, other sites get no data, and beyond
+this machine nobody gets anything without the token. Pages run scripts of this package only and load nothing else.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+COOKIE = "c2d-token"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
+    "trusted-types 'none'"
+)
+# A report is a file of the runs directory: it may draw itself, but it has no origin and reaches nothing.
+REPORT_POLICY = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data:; font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), microphone=(), geolocation=()",
+    "cache-control": "no-cache",
+}
+_LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class Access:
+    """Under which names the server answers, and the token it asks for."""
+
+    port: int
+    hosts: tuple[str, ...] = _LOCAL  # names; on a public address any numeric address is one too
+    token: str | None = None  # None: only this machine can reach the server
+
+    def host_is_ours(self, host: str) -> bool:
+        """DNS can be made to point any name here; it cannot be made to change what the browser calls the site."""
+        try:
+            parts = urlsplit(f"//{host}")
+            name, port = (parts.hostname or "").rstrip("."), parts.port
+        except ValueError:
+            return False
+        if parts.username is not None or parts.path or (80 if port is None else port) != self.port:
+            return False
+        return name in self.hosts or (self.token is not None and _numeric(name))
+
+    def origin_is_ours(self, origin: str, host: str) -> bool:
+        return self.host_is_ours(host) and origin.lower() in (f"http://{host}".lower(), f"https://{host}".lower())
+
+    def knows(self, offered: str | None) -> bool:
+        if self.token is None:
+            return True
+        return offered is not None and hmac.compare_digest(offered.encode(), self.token.encode())
+
+
+def _numeric(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+class Guard:
+    """Stands before the application: checks each request, and adds the headers to each answer."""
+
+    def __init__(self, app: App, access: Access) -> None:
+        self.app, self.access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        refusal = self._refusal(scope, headers)
+        if scope["type"] == "websocket":
+            if refusal is None:
+                await self.app(scope, receive, send)
+            else:
+                await receive()
+                await send({"type": "websocket.close", "code": 4403, "reason": refusal[1]})
+            return
+        if refusal is not None:
+            await _answer(send, *refusal)
+            return
+        query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
+        if self.access.token is not None and "token" in query:
+            await self._welcome(scope, send, query)
+            return
+        await self.app(scope, receive, _with_headers(send))
+
+    def _refusal(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
+        """Status and reason; None if the request may pass."""
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if not self.access.host_is_ours(host):
+            return 403, "this server does not answer under that name"
+        if scope["type"] == "websocket":
+            if origin is None or not self.access.origin_is_ours(origin, host):
+                return 403, "a WebSocket must be opened by a page of this server"
+        elif scope["method"] not in ("GET", "HEAD"):
+            return 405, "only GET is accepted"
+        elif _from_another_site(headers) or (origin is not None and not self.access.origin_is_ours(origin, host)):
+            return 403, "other sites get no data"
+        if not self.access.knows(_offered(scope, headers)):
+            return 401, "the token is missing or wrong: open the address that `c2d serve` printed"
+        return None
+
+    async def _welcome(self, scope: Scope, send: Send, query: dict[str, str]) -> None:
+        """Keep the token in a cookie and out of the address."""
+        del query["token"]
+        rest = f"?{urlencode(query)}" if query else ""
+        place = quote("/" + scope["path"].lstrip("/")) + rest
+        cookie = f"{COOKIE}={self.access.token}; Path=/; HttpOnly; SameSite=Lax"
+        await _answer(send, 303, "", {"location": place, "set-cookie": cookie})
+
+
+def _offered(scope: Scope, headers: dict[str, str]) -> str | None:
+    """The token in a cookie, a header, or (first visit) the address."""
+    scheme, _, bearer = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return bearer.strip()
+    query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
+    if "token" in query and scope["type"] == "http":
+        return str(query["token"])
+    try:
+        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return None
+    if found is None:
+        return None
+    value: str = found.value
+    return value
+
+
+def _from_another_site(headers: dict[str, str]) -> bool:
+    """As browsers tell it; following a link is no harm, the page then is ours."""
+    return headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate"
+
+
+async def _answer(send: Send, status: int, text: str, more: dict[str, str] | None = None) -> None:
+    headers = {**HEADERS, "content-type": "text/plain; charset=utf-8", **(more or {})}
+    encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    await send({"type": "http.response.body", "body": f"{text}\n".encode() if text else b""})
+
+
+def _with_headers(send: Send) -> Send:
+    async def wrapped(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            given = {name.lower() for name, _ in message["headers"]}
+            message["headers"] = list(message["headers"]) + [
+                (name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in given
+            ]
+        await send(message)
+
+    return wrapped

@@ -1,0 +1,229 @@
+// The laws of all actions as stems: probability over return, one row per action, one axis below.
+
+import { number } from "../format.js";
+
+const LABEL = 128; // CSS pixels for names and means at the left
+const AXIS = 26;
+const RIGHT = 16;
+
+/** Prepare a canvas for drawing in CSS pixels; returns its context and size. */
+export function prepared(canvas) {
+  const ratio = devicePixelRatio || 1;
+  const width = canvas.clientWidth;
+  const height = canvas.clientHeight;
+  if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+  }
+  const ctx = canvas.getContext("2d");
+  ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
+  ctx.clearRect(0, 0, width, height);
+  return { ctx, width, height };
+}
+
+/** Round numbers that divide a range. */
+export function ticks(low, high, wanted) {
+  const raw = (high - low) / Math.max(1, wanted);
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((k) => k * power).find((s) => s >= raw) ?? raw;
+  const found = [];
+  for (let k = Math.ceil(low / step); k * step <= high + 1e-9; k += 1) found.push(Number((k * step).toPrecision(12)));
+  return found;
+}
+
+export class LawsView {
+  constructor(canvas) {
+    this.canvas = canvas;
+    this.geometry = null;
+    this.top = 0; // probability at full height, falling slowly so that the picture stays calm
+  }
+
+  /** what: {seat, names, taken, random, range: [low, high], space, form: "stems" | "cdf", target, colors, marked} */
+  draw(what) {
+    const { ctx, width, height } = prepared(this.canvas);
+    const { seat, range } = what;
+    const rows = seat.actions;
+    const tall = (height - AXIS) / rows;
+    const [low, high] = range;
+    const inner = width - LABEL - RIGHT;
+    const x = (value) => LABEL + (inner * (value - low)) / (high - low);
+    this.geometry = { rows, tall, x, what, low, high };
+    this.scale(seat, what.target);
+    ctx.fillStyle = what.colors.chosenGround;
+    ctx.fillRect(0, Math.round(tall * what.taken), width, Math.round(tall) - 1);
+    this.drawAxis(ctx, what, width, height, x);
+    for (let action = 0; action < rows; action += 1) this.drawRow(ctx, what, action, tall, width);
+    if (what.marked) this.drawMark(ctx, what);
+  }
+
+  scale(seat, withTarget) {
+    let largest = 0.02;
+    for (const p of seat.laws.probs) if (p > largest) largest = p;
+    if (withTarget && seat.target) for (const p of seat.target.probs) if (p > largest) largest = p;
+    largest = Math.min(1, largest);
+    this.top = largest > this.top ? largest : Math.max(largest, this.top * 0.92);
+  }
+
+  drawAxis(ctx, { range: [low, high], colors, space }, width, height, x) {
+    const y = height - AXIS;
+    ctx.strokeStyle = colors.grid;
+    ctx.fillStyle = colors.soft;
+    ctx.font = colors.font;
+    ctx.textBaseline = "top";
+    ctx.textAlign = "center";
+    ctx.lineWidth = 1;
+    for (const value of ticks(low, high, Math.max(2, (width - LABEL) / 90))) {
+      const at = Math.round(x(value)) + 0.5;
+      ctx.strokeStyle = value === 0 ? colors.line : colors.grid;
+      ctx.beginPath();
+      ctx.moveTo(at, 0);
+      ctx.lineTo(at, y);
+      ctx.stroke();
+      ctx.fillText(number(value), at, y + 5);
+    }
+    ctx.textAlign = "left";
+    ctx.fillText(space === "returns" ? "return →" : "φ(return) →", 8, y + 5);
+  }
+
+  drawRow(ctx, what, action, tall, width) {
+    const { seat, names, taken, random, colors, space, form } = what;
+    const chosen = action === taken;
+    const both = what.target && seat.target;
+    const up = (tall - 14) * (both ? 0.62 : 0.92);
+    const base = Math.round(tall * action + 8 + up) + 0.5;
+    const { x } = this.geometry;
+    ctx.strokeStyle = colors.line;
+    ctx.lineWidth = 1;
+    ctx.beginPath();
+    ctx.moveTo(LABEL, base);
+    ctx.lineTo(width - RIGHT + 6, base);
+    ctx.stroke();
+    const first = action * seat.atoms;
+    const law = { values: seat.laws[space].subarray(first, first + seat.atoms), probs: seat.laws.probs.subarray(first, first + seat.atoms) };
+    const ink = chosen ? colors.chosen : colors.stem;
+    if (form === "cdf") this.drawSteps(ctx, law, base, up, ink);
+    else this.drawStems(ctx, law, base, -up, ink);
+    if (both && chosen) this.drawTarget(ctx, what, base, up, tall - 14 - up);
+    this.drawMean(ctx, x(space === "returns" ? seat.mean[action] : seat.mean_atoms[action]), base, ink);
+    this.drawLabel(ctx, what, action, chosen, random, tall, names[action] ?? String(action));
+  }
+
+  drawStems(ctx, { values, probs }, base, tallest, ink) {
+    const { x } = this.geometry;
+    const wide = values.length > 120 ? 1 : values.length > 60 ? 1.5 : 2;
+    ctx.strokeStyle = ink;
+    ctx.lineWidth = wide;
+    ctx.beginPath();
+    for (let i = 0; i < values.length; i += 1) {
+      const at = x(values[i]);
+      if (at < LABEL - 2) continue;
+      ctx.moveTo(at, base);
+      ctx.lineTo(at, base + (tallest * probs[i]) / this.top);
+    }
+    ctx.stroke();
+    if (values.length > 80) return;
+    ctx.fillStyle = ink;
+    ctx.beginPath();
+    for (let i = 0; i < values.length; i += 1) {
+      const at = x(values[i]);
+      const tip = (tallest * probs[i]) / this.top;
+      if (at < LABEL - 2 || Math.abs(tip) < 1.5) continue;
+      ctx.moveTo(at + 2.2, base + tip);
+      ctx.arc(at, base + tip, 2.2, 0, 2 * Math.PI);
+    }
+    ctx.fill();
+  }
+
+  /** The distribution function. */
+  drawSteps(ctx, { values, probs }, base, up, ink) {
+    const { x } = this.geometry;
+    ctx.strokeStyle = ink;
+    ctx.lineWidth = 1.6;
+    ctx.beginPath();
+    let sum = 0;
+    ctx.moveTo(LABEL, base);
+    for (let i = 0; i < values.length; i += 1) {
+      const at = Math.max(LABEL, x(values[i]));
+      ctx.lineTo(at, base - up * sum);
+      sum += probs[i];
+      ctx.lineTo(at, base - up * sum);
+    }
+    ctx.lineTo(this.canvas.clientWidth - RIGHT + 6, base - up * sum);
+    ctx.stroke();
+  }
+
+  /** The Bellman target hangs below the line of the action taken. */
+  drawTarget(ctx, { seat, space, colors, form }, base, up, down) {
+    const law = { values: seat.target[space], probs: seat.target.probs };
+    if (form === "cdf") this.drawSteps(ctx, law, base, up, colors.target);
+    else this.drawStems(ctx, law, base, down, colors.target);
+    if (seat.distance === null || seat.distance === undefined) return;
+    ctx.fillStyle = colors.target;
+    ctx.font = colors.font;
+    ctx.textAlign = "right";
+    ctx.textBaseline = "bottom";
+    ctx.fillText(`Bellman target · ℓ₂² ${number(seat.distance, 3)}`, this.canvas.clientWidth - RIGHT, base + down + 5);
+  }
+
+  drawMean(ctx, at, base, ink) {
+    if (at < LABEL - 4) return;
+    ctx.fillStyle = ink;
+    ctx.beginPath();
+    ctx.moveTo(at, base + 1);
+    ctx.lineTo(at - 4.5, base + 8);
+    ctx.lineTo(at + 4.5, base + 8);
+    ctx.fill();
+  }
+
+  drawLabel(ctx, { seat, colors, best }, action, chosen, random, tall, name) {
+    const middle = tall * action + tall / 2;
+    const two = tall >= 34;
+    ctx.textBaseline = "middle";
+    ctx.textAlign = "left";
+    ctx.font = chosen ? colors.bold : colors.font;
+    ctx.fillStyle = chosen ? colors.chosen : colors.ink;
+    const sign = chosen ? (random ? "↯ " : "▸ ") : "  ";
+    ctx.fillText(`${sign}${name}`, 6, middle - (two ? 7 : 0), LABEL - (two ? 12 : 58));
+    ctx.font = action === best ? colors.bold : colors.font;
+    ctx.fillStyle = colors.soft;
+    ctx.textAlign = two ? "left" : "right";
+    ctx.fillText(number(seat.mean[action], 4), two ? 20 : LABEL - 8, middle + (two ? 8 : 0));
+  }
+
+  drawMark(ctx, { marked, seat, space, colors }) {
+    const { x, tall } = this.geometry;
+    const at = x(seat.laws[space][marked.action * seat.atoms + marked.atom]);
+    ctx.strokeStyle = colors.ink;
+    ctx.lineWidth = 1;
+    ctx.setLineDash([3, 3]);
+    ctx.beginPath();
+    ctx.moveTo(at, tall * marked.action + 2);
+    ctx.lineTo(at, tall * (marked.action + 1) - 4);
+    ctx.stroke();
+    ctx.setLineDash([]);
+  }
+
+  /** The atom nearest to a place on the canvas; null where there is none. */
+  find(left, above) {
+    if (!this.geometry) return null;
+    const { rows, tall, x, what } = this.geometry;
+    const action = Math.floor(above / tall);
+    if (action < 0 || action >= rows || left < LABEL - 10) return null;
+    const values = what.seat.laws[what.space];
+    let best = null;
+    let nearest = 24;
+    for (let atom = 0; atom < what.seat.atoms; atom += 1) {
+      const away = Math.abs(x(values[action * what.seat.atoms + atom]) - left);
+      if (away < nearest) [nearest, best] = [away, atom];
+    }
+    return best === null ? null : { action, atom: best };
+  }
+}
+
+/** What can be read of one atom. */
+export function describeAtom(seat, { action, atom }) {
+  const at = action * seat.atoms + atom;
+  let below = 0;
+  for (let k = action * seat.atoms; k <= at; k += 1) below += seat.laws.probs[k];
+  return { value: seat.laws.returns[at], phi: seat.laws.atoms[at], p: seat.laws.probs[at], below: Math.min(1, below) };
+}

@@ -1,0 +1,230 @@
+// One run: its curves, settings, passport, log.
+
+import { Chart, smooth, style } from "./chart.js";
+import { get, showLink, watchRuns } from "./data.js";
+import { byId, color, el } from "./dom.js";
+import { count, duration, number, score, setting, when } from "./format.js";
+
+const id = new URLSearchParams(location.search).get("run") ?? "";
+let detail = null;
+let columns = null;
+let episodes = null;
+let others = [];
+let other = null;
+let shownKey = "";
+
+// title, unit, curves: [name of the column, label, number of its color]
+const CHARTS = [
+  { title: "Score", unit: "mean of whole games per iteration", curves: [["score", "mean score", 0]] },
+  { title: "Loss", unit: "mean per update", curves: [["loss", "mean loss", 1]] },
+  { title: "Atoms", unit: "range in training batches, φ-space", curves: [["atom_min", "smallest atom", 3], ["atom_max", "largest atom", 3]], band: true },
+  { title: "α", unit: "trained scale of the support", curves: [["alpha", "α", 2]] },
+  { title: "ε", unit: "probability of a random action", curves: [["epsilon", "ε", 6]] },
+  { title: "Gradient norm", unit: "largest before clipping", curves: [["gradient", "largest norm", 8]] },
+  { title: "Speed", unit: "agent steps per second", curves: [["speed", "steps/s", 5]] },
+  { title: "Memory", unit: "peak of the process, MB", curves: [["memory", "MB", 9]] },
+];
+
+function makeCharts() {
+  for (const one of CHARTS) {
+    const node = el("div.chart");
+    one.panel = el("section.panel", {}, el("h2", {}, one.title, el("span.soft", {}, one.unit)), node);
+    one.chart = new Chart(node, { label: `${one.title}: ${one.unit}`, small: true, xFormat: count });
+    byId("charts").append(one.panel);
+  }
+  const node = el("div.chart");
+  byId("charts").append(el("section.panel.wide", {}, el("h2", {}, "Games", el("span.soft", { id: "games-note" }, "")), node));
+  gamesChart = new Chart(node, { label: "Score of every whole game over training", small: true, xFormat: count, empty: "no game has ended yet" });
+}
+let gamesChart = null;
+
+// ------------------------------------------------------------------------ drawing
+
+function drawCharts() {
+  if (!columns) return;
+  const axis = byId("axis").value;
+  const weight = Number(byId("smoothing").value);
+  const logY = byId("log-y").checked;
+  for (const one of CHARTS) {
+    const filled = one.curves.filter(([name]) => columns[name].some((value) => value !== null));
+    one.panel.classList.toggle("hidden", !filled.length && columns.steps.length > 0);
+    one.chart.options.xLabel = axis;
+    one.chart.set(filled.map(([name, label, k], place) => ({
+      label, ...style(k), dash: null, x: columns[axis], y: smooth(columns[name], weight),
+      points: columns.steps.length < 30 || undefined, band: one.band && place === 1,
+    })), { logX: false, logY });
+  }
+}
+
+function drawGames() {
+  if (!episodes) return;
+  const { count: total, step, score: scores, mean } = episodes;
+  byId("games-note").textContent = `${total.toLocaleString("en-US")} whole games by step${total > step.length ? `, ${step.length.toLocaleString("en-US")} of them shown` : ""}`;
+  gamesChart.options.xLabel = "steps";
+  gamesChart.set(total ? [
+    { label: "score of one game", color: color("soft"), x: step, y: scores, scatter: true },
+    { label: "mean of the last 100", ...style(0), dash: null, x: step, y: mean, width: 2 },
+  ] : [], { logX: false, logY: byId("log-y").checked });
+}
+
+function drawHead() {
+  const { row } = detail;
+  document.title = `${row.name} · C2D`;
+  byId("title").textContent = row.name;
+  byId("state").replaceChildren(el("span.badge", { "data-state": row.state }, row.state, row.resumable ? el("span.more", {}, "resumable") : null));
+  byId("facts").textContent = `${row.recipe} on ${row.env}, seed ${row.seed ?? "–"}, protocol ${row.protocol}`;
+  const lens = `/lens?run=${encodeURIComponent(row.id)}`;
+  byId("lens-link").href = lens;
+  byId("actions").replaceChildren(...[
+    row.weights ? el("a.button", { href: lens }, "Watch it play") : null,
+    el("a.button", { href: `/?run=${encodeURIComponent(row.id)}` }, "Among all runs"),
+    detail.report ? el("a.button", { href: `/api/report?run=${encodeURIComponent(row.id)}`, target: "_blank", rel: "noopener" }, "Report") : null,
+  ].filter(Boolean));
+  const trouble = row.error || (detail.trouble ? `Its records cannot be read: ${detail.trouble}` : "") || (detail.damaged ? `${detail.damaged} lines of its records cannot be read.` : "");
+  byId("trouble").textContent = trouble;
+  byId("trouble").classList.toggle("hidden", !trouble);
+  const last = (name) => columns?.[name].findLast((value) => value !== null) ?? null;
+  const share = row.total ? `${Math.floor((100 * row.steps) / row.total)} %` : "–";
+  const tiles = [
+    ["score", score(row.score), row.games === null ? "" : `${row.games} games, best ${score(row.best)}`],
+    ["progress", share, `${count(row.steps)} of ${count(row.total)} steps`],
+    ["frames", count(row.steps * row.frames_per_step), `${row.frames_per_step} per step`],
+    ["speed", row.speed ? `${number(row.speed, 3)}` : "–", "steps per second"],
+    row.state === "running" ? ["ETA", duration(row.eta), "at this speed"] : ["trained for", duration((last("hours") ?? 0) * 3600), "of iterations"],
+    ["loss", number(last("loss"), 3), "last iteration"],
+    ["atoms", `${number(last("atom_min"), 3)} … ${number(last("atom_max"), 3)}`, "φ-space"],
+    last("alpha") === null ? null : ["α", number(last("alpha"), 4), "scale of the support"],
+    ["ε", number(last("epsilon"), 3), "random actions"],
+    ["memory", last("memory") ? `${Math.round(last("memory"))} MB` : "–", "peak"],
+  ].filter(Boolean);
+  byId("tiles").replaceChildren(...tiles.map(([what, value, note]) => el("div.tile", {}, el("div.what", {}, what), el("div.value", {}, value), el("div.note", {}, note))));
+}
+
+// ------------------------------------------------------------------------ tables
+
+function pairs(table, entries) {
+  table.replaceChildren(el("tbody", {}, ...entries.map(([name, value]) => el("tr", {}, el("td", {}, name), el("td", {}, setting(value))))));
+}
+
+function drawSettings() {
+  const mine = detail.settings;
+  const theirs = other?.settings ?? null;
+  const words = byId("find").value.toLowerCase();
+  const names = [...new Set([...Object.keys(mine), ...Object.keys(theirs ?? {})])].filter((name) => name.includes(words));
+  const differs = (name) => theirs !== null && JSON.stringify(mine[name] ?? null) !== JSON.stringify(theirs[name] ?? null);
+  const shown = theirs && byId("only").checked ? names.filter(differs) : names;
+  byId("only").closest("label").classList.toggle("hidden", !theirs);
+  const head = theirs ? el("thead", {}, el("tr", {}, el("th", {}, "setting"), el("th", {}, "this run"), el("th", {}, other.row.name))) : el("thead");
+  const lines = shown.map((name) => el("tr", { class: differs(name) ? "differs" : null }, el("td", {}, name), el("td", {}, setting(mine[name])), theirs ? el("td", {}, setting(theirs[name])) : null));
+  if (!lines.length) lines.push(el("tr", {}, el("td", { colspan: 3 }, theirs ? "No setting differs." : "No setting fits.")));
+  byId("settings").replaceChildren(head, el("tbody", {}, ...lines));
+}
+
+function drawLog() {
+  const entries = detail.events.map((event) => {
+    if (event.event === "warning") return [event.time, "warning", String(event.text ?? "")];
+    if (event.event === "resumed") {
+      const unlike = Array.isArray(event.unlike) && event.unlike.length ? `; exactness is not promised: ${event.unlike.join(", ")}` : "; exact";
+      return [event.time, "", `resumed from the checkpoint at step ${count(event.step)}${unlike}`];
+    }
+    return [event.time, "", String(event.event ?? "event")];
+  });
+  const { summary, machine } = detail;
+  if (summary.state) entries.push([null, summary.state === "failed" ? "bad" : "", `${summary.state} after ${count(summary.steps)} steps${summary.error ? `: ${summary.error}` : ""}`]);
+  if (detail.damaged) entries.push([null, "warning", `${detail.damaged} lines of records.jsonl cannot be read`]);
+  entries.unshift([machine.started, "", "started"]);
+  byId("log").replaceChildren(...entries.reverse().map(([time, kind, text]) => el("li", {},
+    el("span.soft", {}, time ? `${when(time)}  ` : ""), kind ? el(`span.${kind}`, {}, kind === "bad" ? "" : `${kind}: `) : null, el(kind === "bad" ? "span.bad" : "span", {}, text))));
+}
+
+function drawEvaluations() {
+  const found = detail.evaluations;
+  const node = byId("evaluations");
+  if (!found.length) {
+    node.replaceChildren(el("span.soft", {}, "None yet: c2d evaluate plays whole games and keeps their scores here."));
+    return;
+  }
+  const lines = found.map((one) => {
+    const [low, high] = one.summary.interval ?? [null, null];
+    return el("tr", {}, el("td", {}, `${count(one.steps)} steps`), el("td.num", {}, score(one.summary.mean)), el("td", {}, low === null ? "–" : `${score(low)} … ${score(high)}`), el("td.num", {}, number(one.summary.games)), el("td.num", {}, number(one.epsilon)));
+  });
+  const head = el("tr", {}, el("th", {}, "after"), el("th.num", {}, "mean"), el("th", {}, "95 % interval"), el("th.num", {}, "games"), el("th.num", {}, "ε"));
+  node.replaceChildren(el("table", {}, el("thead", {}, head), el("tbody", {}, ...lines)));
+}
+
+function drawCommands() {
+  const { row } = detail;
+  const path = `${place}/${row.id === "." ? "" : row.id}`.replace(/\/$/, "");
+  const quoted = /^[\w./-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`;
+  const commands = [`c2d evaluate ${quoted}`, `c2d report ${quoted} --out ${quoted}/report`];
+  if (row.resumable) commands.unshift(`c2d resume ${quoted}`);
+  byId("commands").replaceChildren(...commands.map((text) => {
+    const button = el("button", { onclick: async () => { await navigator.clipboard?.writeText(text); button.textContent = "Copied"; } }, "Copy");
+    return el("div.command", {}, el("code", {}, text), button);
+  }));
+}
+let place = "";
+
+function drawAll() {
+  drawHead();
+  drawCharts();
+  drawSettings();
+  drawLog();
+  drawEvaluations();
+  drawCommands();
+  const { hash, ...facts } = detail.passport;
+  byId("hash").textContent = hash ?? "";
+  pairs(byId("passport"), Object.entries(facts));
+  pairs(byId("machine"), [...Object.entries(detail.machine).filter(([name]) => !["started", "checkpoint"].includes(name)), ...Object.entries(detail.versions)]);
+}
+
+// -------------------------------------------------------------------------- live
+
+async function load() {
+  [detail, columns, episodes] = await Promise.all([
+    get("/api/run", { run: id }), get("/api/curves", { run: id }).then((found) => found[id]?.columns ?? null), get("/api/episodes", { run: id }),
+  ]);
+  drawAll();
+  drawGames();
+}
+
+function fail(error) {
+  byId("title").textContent = "This run cannot be shown";
+  byId("trouble").textContent = error.message;
+  byId("trouble").classList.remove("hidden");
+}
+
+function take(message) {
+  for (const row of message.rows) {
+    const known = others.findIndex((one) => one.id === row.id);
+    if (known >= 0) others[known] = row;
+    else others.push(row);
+    if (row.id !== id) continue;
+    const key = `${row.records}:${row.steps}:${row.state}:${row.warnings}`;
+    if (key !== shownKey) load().catch(fail);
+    shownKey = key;
+  }
+  const select = byId("other");
+  if (select.options.length - 1 !== others.length - 1) {
+    const names = others.filter((row) => row.id !== id).sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
+    const chosen = select.value;
+    select.replaceChildren(el("option", { value: "" }, "no other run"), ...names.map((row) => el("option", { value: row.id }, row.name)));
+    select.value = chosen;
+  }
+}
+
+makeCharts();
+for (const name of ["axis", "smoothing", "log-y"]) byId(name).addEventListener("input", () => { drawCharts(); drawGames(); });
+for (const name of ["only", "find"]) byId(name).addEventListener("input", drawSettings);
+byId("other").addEventListener("input", async (event) => {
+  other = event.target.value ? await get("/api/run", { run: event.target.value }) : null;
+  drawSettings();
+});
+addEventListener("themechange", () => { drawCharts(); drawGames(); });
+get("/api/runs").then((answer) => {
+  place = answer.root;
+  byId("place").textContent = answer.root;
+  if (detail) drawCommands();
+  if (!answer.rows.some((row) => row.id === id)) fail(new Error("There is no such run in the runs directory."));
+});
+watchRuns(take, showLink(byId("link")));

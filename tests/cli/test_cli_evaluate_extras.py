@@ -1,0 +1,139 @@
+"""c2d evaluate --risk, --calibration and --video, as a user types them."""
+
+import json
+import shutil
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+
+from c2d.api import train
+from c2d.cli.main import main
+from c2d.envs.protocols import GymRules
+from tests.cli.tiny_runs import tiny_config, tiny_run
+from tests.training.short_runs import short_config
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return tiny_run("toy/skewed", tmp_path_factory.mktemp("runs") / "toy")
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    return shutil.copytree(trained, tmp_path / "run")
+
+
+def saved(run, number=1):
+    return json.loads((run / "evaluations" / f"evaluation-{number:03d}.json").read_text())
+
+
+def test_all_at_once(run, tmp_path, capsys):
+    common = ["--games", "30", "--seed", "2"]
+    assert main(["evaluate", str(run), *common]) == 0
+    plain = capsys.readouterr().out.splitlines()
+    film, picture = tmp_path / "game.mp4", tmp_path / "calibration.png"
+    words = ["--risk", "cvar:0.2", "--calibration", "--plot", str(picture), "--video", str(film)]
+    assert main(["evaluate", str(run), *words, *common]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[:5] == plain[:5]  # the games by the mean are what they were
+    text = "\n".join(printed)
+    for fact in ("laws are of the discounted return (γ 0.99) in real rewards, of an action followed by",
+                 "by mean   by cvar:0.2  difference (95 % interval)", "score: cvar:0.2", "return from the start: mean",
+                 "the two choose differently in", "calibration: 90 predicted laws of actions taken (every step of 30",
+                 "  95 % interval   covers", f"filmed: {film}, 0.1 s at 30 pictures a second, a game of score",
+                 f"picture: {picture}"):  # fmt: skip
+        assert fact in text
+    assert printed[-1] == f"written to {run}/evaluations/evaluation-002.json"
+    first, second = saved(run), saved(run, 2)
+    assert first["scores"] == second["scores"] and first["returns"] == second["returns"]
+    assert "risk" not in first and "calibration" not in first
+    risk, calibration = second["risk"], second["calibration"]
+    assert risk["criterion"] == "cvar:0.2" and len(risk["scores"]) == len(risk["returns"]) == 30
+    assert calibration["steps"] == 90 and sum(bar["value"] for bar in calibration["histogram"]) == pytest.approx(1.0)
+    assert film.stat().st_size > 500 and picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_same_numbers_and_picture_each_time(run, tmp_path, capsys):
+    for _ in range(2):
+        assert main(["evaluate", str(run), "--calibration", "--games", "5"]) == 0
+    assert saved(run)["calibration"] == saved(run, 2)["calibration"]
+    pictures = [(run / "evaluations" / f"evaluation-00{k}.svg").read_bytes() for k in (1, 2)]
+    assert pictures[0] == pictures[1] and ElementTree.fromstring(pictures[0]).tag.endswith("svg")
+    assert main(["evaluate", str(run), "--calibration", "False", "--games", "2"]) == 0
+    assert "calibration" not in saved(run, 3)
+
+
+def test_one_atom_is_told_so(tmp_path, capsys):
+    run = train(short_config("toy/skewed", tmp_path / "dqn", recipe="dqn", iterations=1), progress=False).run_dir.path
+    assert main(["evaluate", str(run), "--risk", "cvar:0.1", "--calibration", "--games", "4"]) == 0
+    printed = capsys.readouterr().out
+    assert "note: recipe dqn has one atom, where cvar:0.1 chooses as the mean does" in printed
+    assert "note: one atom is a point without spread" in printed and "real rewards clipped to ±1" in printed
+    assert "risk" not in saved(run)
+
+
+def test_much_randomness_and_bonuses_that_no_game_pays_are_named(tmp_path, capsys):
+    config = short_config("toy/skewed", tmp_path / "miqn", recipe="munchausen-iqn", iterations=1)
+    run = train(config, progress=False).run_dir.path
+    assert main(["evaluate", str(run), "--risk", "entropic:-0.1", "--games", "4", "--epsilon", "0.5"]) == 0
+    printed = capsys.readouterr().out
+    assert "those of Munchausen agents also hold its bonus" in printed and "had random actions, ε 0.5" in printed
+    assert saved(run)["risk"]["criterion"] == "entropic:-0.1"
+
+
+def test_the_mean_is_no_other_criterion(run, capsys):
+    assert main(["evaluate", str(run), "--risk", "mean", "--games", "2"]) == 0
+    assert "nothing to compare" in capsys.readouterr().out and "risk" not in saved(run)
+
+
+def test_games_cut_too_early_for_any_calibration(tmp_path, capsys):
+    config = replace(tiny_config("toy/skewed", tmp_path / "cut"), rules=GymRules(cap_steps=2))
+    run = train(config, progress=False).run_dir.path
+    assert main(["evaluate", str(run), "--calibration", "--games", "3"]) == 0
+    assert "calibration: none. A game was cut after 2 steps" in capsys.readouterr().out
+    assert saved(run)["calibration"] is None and len(list((run / "evaluations").iterdir())) == 1
+
+
+def test_without_matplotlib_the_numbers_remain(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("c2d.evaluation.calibration_report.can_plot", lambda: False)
+    assert main(["evaluate", str(run), "--calibration", "--games", "3"]) == 0
+    assert "it needs matplotlib, pip install 'c2d[report]'" in capsys.readouterr().out
+    assert main(["evaluate", str(run), "--calibration", "--plot", str(tmp_path / "a.svg")]) == 2
+    assert "--plot needs matplotlib: pip install 'c2d[report]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--risk", "cvr:0.1"], "unknown criterion \"cvr\". Did you mean 'cvar'?"),
+        (["--risk", "cvar:0"], "ALPHA is 0; accepted: a number above 0 and at most 1"),
+        (["--risk", "cvar"], "cvar needs a number"),
+        (["--risk", "cvar:0.1", "--games", "1"], "give --games 2 or more"),
+        (["--calibration", "--plot", "{tmp}/a.pdf"], "accepted: a name that ends in .svg or .png"),
+        (["--calibration", "--plot", "{tmp}/missing/a.svg"], "in a directory that exists"),
+        (["--plot", "{tmp}/a.svg"], "--plot is the picture of --calibration"),
+        (["--video", "{tmp}/a.gif"], "accepted: a name that ends in .mp4"),
+        (["--video", "{tmp}/missing/a.mp4"], "in a directory that exists"),
+        (["--video", "{tmp}/a.mp4", "--video-seconds", "0"], "--video-seconds is 0; accepted: above 0"),
+        (["--video-seconds", "3"], "--video-seconds limits --video"),
+    ],
+)
+def test_bad_input(trained, tmp_path, capsys, words, message):
+    assert main(["evaluate", str(trained), *(word.format(tmp=tmp_path) for word in words)]) == 2
+    errors = capsys.readouterr().err
+    assert message in errors and errors.count("\n") == 1
+    assert not (trained / "evaluations").exists() and not list(tmp_path.iterdir())
+
+
+def test_an_environment_that_cannot_be_shown_is_refused_in_one_line(run, tmp_path, capsys, monkeypatch):
+    from c2d.envs.toy import ToyGame
+    from c2d.errors import UserError
+
+    def blind(self):
+        raise UserError("toy/skewed cannot be shown")
+
+    monkeypatch.setattr(ToyGame, "render", blind)
+    assert main(["evaluate", str(run), "--video", str(tmp_path / "a.mp4")]) == 2
+    assert capsys.readouterr().err == "c2d: toy/skewed cannot be shown\n"
+    assert not (tmp_path / "a.mp4").exists() and not (run / "evaluations").exists()

@@ -1,0 +1,133 @@
+"""Where runs stand: verdicts, seeds needed, rules that differ, and the command."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from c2d.cli.main import main
+from c2d.reporting.compare import verdict
+from c2d.reporting.correlation import ranks, spearman, spearman_interval
+from c2d.reporting.passports import differences, published_passport, spread
+from c2d.reporting.power import beyond_chance, games_needed, seeds_needed, seeds_of_both
+from c2d.reporting.study import Estimate
+from tests.reporting.made_up import write_run
+
+
+def power_of(n, m, shift, rng, trials=600):
+    """How often the Mann-Whitney test tells two normal laws apart."""
+    ours, theirs = rng.normal(shift, 1, (trials, n)), rng.normal(0, 1, (trials, m))
+    return np.mean(stats.mannwhitneyu(ours, theirs, method="asymptotic", axis=1).pvalue < 0.05)
+
+
+def test_seeds_needed_have_the_power_they_promise():
+    rng = np.random.default_rng(0)
+    shift = 1.0
+    probability = stats.norm.cdf(shift / np.sqrt(2))
+    n = seeds_needed(probability, theirs=15, games=1)
+    assert 0.72 < power_of(n, 15, shift, rng) < 0.9
+    both = seeds_of_both(probability, games=1)
+    assert 0.72 < power_of(both, both, shift, rng) < 0.9
+    assert seeds_needed(1 - probability, 15, 1) == n
+
+
+def test_more_games_need_fewer_seeds():
+    assert seeds_needed(0.7, 5, 55) < seeds_needed(0.7, 5, 10)
+    assert seeds_needed(0.55, 3, 1) is None  # three published runs of one game never settle so small an effect
+    assert games_needed(0.55, 3, 3) == 204
+    assert games_needed(0.5, 3, 3) is None and seeds_of_both(0.5, 4) is None
+
+
+def test_beyond_chance_is_the_normal_test():
+    for n, m, p in ((3, 5, 1.0), (2, 3, 1.0), (10, 10, 0.7), (10, 10, 0.8)):
+        z = (p - 0.5) / np.sqrt((n + m + 1) / (12 * n * m))
+        assert beyond_chance(p, n, m, 1) == (2 * stats.norm.sf(abs(z)) < 0.05)
+
+
+def test_verdicts():
+    assert verdict(Estimate(0.8, (0.6, 0.9)), 5, 5, 20) == "settled: better"
+    assert verdict(Estimate(0.2, (0.1, 0.4)), 5, 5, 20) == "settled: worse"
+    assert "more seeds per game" in verdict(Estimate(0.6, (0.45, 0.7)), 2, 5, 20)
+    assert "one run per game shows no spread" in verdict(Estimate(1.0, None), 1, 5, 1)
+    assert verdict(Estimate(1.0, (1.0, 1.0)), 2, 3, 1).startswith("open")  # two that beat three may be chance
+    assert "no effect is seen" in verdict(Estimate(0.5, (0.4, 0.6)), 3, 3, 5)
+    assert "no number of own seeds suffices" in verdict(Estimate(0.55, (0.3, 0.7)), 3, 3, 1)
+    assert "of both" in verdict(Estimate(0.6, (0.3, 0.7)), 3, 3, 1, both=True)
+
+
+def test_differences_that_matter_are_spelled_out():
+    ours, theirs = published_passport("C2D"), published_passport("IQN")
+    assert differences(ours, ours) == []
+    assert differences(ours, theirs) == [
+        "a lost life ends the learner's episode: yes | no",
+        "rewards clipped to ±: none | 1.0",
+        "a cut game counts for the learner as: drop | terminal",
+    ]
+    changed = {**ours, "sticky": 0.0, "cap_steps": 4500, "recorded_score": "mean of evaluation games"}
+    assert differences(changed, ours) == [
+        "sticky actions: 0.0 | 0.25",
+        "scores: mean of evaluation games | of training",
+        "longest game: 18,000 frames | 108,000 frames",
+    ]
+    assert spread([("a", ours), ("b", theirs), ("c", ours)])[0] == (
+        "a lost life ends the learner's episode: yes (a, c) | no (b)"
+    )
+
+
+def test_rank_correlation_against_scipy():
+    rng = np.random.default_rng(0)
+    one, other = rng.integers(0, 6, 30).astype(float), rng.normal(size=30)
+    np.testing.assert_allclose(ranks(one), stats.rankdata(one))
+    assert spearman(one, other) == pytest.approx(stats.spearmanr(one, other).statistic)
+    assert spearman(np.ones(5), np.arange(5.0)) == 0
+    low, high = spearman_interval(other, other + 0.1 * rng.normal(size=30), 400)
+    assert 0.9 < low < high <= 1
+
+
+def test_command(tmp_path, capsys):
+    scores = np.linspace(-21, 15, 12)
+    for seed in (1, 2):
+        write_run(tmp_path / f"pong{seed}", seed=seed, scores=scores + seed, protocol="dopamine")
+        write_run(
+            tmp_path / f"box{seed}", env="atari/boxing", seed=seed, scores=scores, protocol="dopamine", state=None
+        )
+    assert main(["compare", str(tmp_path), "--replications", "200"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("c2d compare | 4 runs of c2d (own)")
+    assert "at 10M frames on Boxing, Pong" in out
+    for agent in ("DQN", "C51", "QR-DQN", "IQN", "Rainbow", "C2D"):
+        assert f"c2d (own) > {agent}" in out
+    assert "Pong" in out and "settled: better" in out
+    assert "box1 is in progress" in out
+    assert "C2D *" in out and "* scored under other rules" in out
+    assert "rules of C2D: a lost life ends the learner's episode: no | yes" in out
+
+
+def test_command_away_from_atari(tmp_path, capsys):
+    for place, recipe in enumerate(("c2d", "c51")):
+        scores = (1, 2, 3 + place)
+        write_run(tmp_path / recipe, env="minatar/breakout", recipe=recipe, scores=scores, steps=2_500)
+    assert main(["compare", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "minatar/breakout at 30,000 frames (scores averaged over the last 10,000); no agents are published" in out
+    assert "c2d (own) > c51 (own)" in out and "of both at this effect" in out
+    assert "rewards clipped to ±: none (c2d (own)) | 1.0 (c51 (own))" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ([], "which runs?"),
+        (["nowhere"], "nowhere is no run directory"),
+        (["RUN", "--at", "500"], "--at is 500; accepted"),
+        (["RUN", "--convention", "tables"], 'unknown convention "tables"'),
+        (["RUN", "--references", "mine"], "unknown table"),
+        (["RUN", "--published", "nowhere"], "--published nowhere does not exist"),
+        (["RUN", "--agents", "Rainbw"], 'no published agent "Rainbw"'),
+        (["RUN", "--at", "50"], "at 50M frames"),
+    ],
+)
+def test_mistakes_get_one_line(tmp_path, capsys, words, reason):
+    run = str(write_run(tmp_path / "run"))
+    assert main(["compare", *(run if word == "RUN" else word for word in words)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("c2d: ") and error.count("\n") == 1 and reason in error, error

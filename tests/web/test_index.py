@@ -1,0 +1,191 @@
+"""What is told of runs: their state, progress and curves; and that nothing is read without need."""
+
+import fcntl
+import json
+import os
+import time
+
+import pytest
+
+from c2d.web.index import Index
+from c2d.web.inside import Root
+from tests.web.made_runs import append, make_run, record
+
+
+@pytest.fixture
+def index(tmp_path):
+    (tmp_path / "runs").mkdir()
+    return Index(Root(tmp_path / "runs"))
+
+
+def old(run):
+    """Written long ago: no process on another machine can be at work."""
+    for file in run.iterdir():
+        os.utime(file, (1e9, 1e9))
+    return run
+
+
+def rows(index):
+    index._scanned = -1e9
+    index.refresh()
+    return index.rows
+
+
+def test_states(index):
+    root = index.root.path
+    for name, iterations, state in (("a", 4, "finished"), ("b", 2, "interrupted"), ("c", 2, "failed"), ("d", 2, None)):
+        old(make_run(root / name, iterations, state))
+    (root / "b" / "checkpoints" / "000000000200").mkdir(parents=True)
+    found = rows(index)
+    assert [found[name]["state"] for name in "abcd"] == ["finished", "stopped", "failed", "stopped"]
+    assert [found[name]["resumable"] for name in "abcd"] == [False, True, False, False]
+    assert found["c"]["error"] == "it broke" and found["b"]["error"] == ""
+
+
+def test_a_run_whose_lock_is_held_runs_and_the_lock_is_left_alone(index):
+    run = old(make_run(index.root.path / "a", 2, "interrupted"))
+    with open(run / "lock", "a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        row = rows(index)["a"]
+        assert row["state"] == "running" and row["eta"] == pytest.approx(200 / 20.0)
+    with open(run / "lock", "a+") as lock:  # nobody else holds it: looking took no lock
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert rows(index)["a"]["state"] == "stopped" and rows(index)["a"]["eta"] is None
+
+
+def test_a_process_on_another_machine_shows_by_what_it_writes(index):
+    run = old(make_run(index.root.path / "a", 2, None))
+    assert rows(index)["a"]["state"] == "stopped"
+    os.utime(run / "episodes.csv")
+    assert rows(index)["a"]["state"] == "running"
+
+
+def test_the_row(index):
+    old(make_run(index.root.path / "group" / "a", 3, "interrupted"))
+    row = rows(index)["group/a"]
+    assert (row["env"], row["recipe"], row["seed"]) == ("gym/CartPole-v1", "c2d", 3)
+    assert (row["steps"], row["total"], row["score"], row["best"], row["games"]) == (300, 400, 2.0, 2.0, 5)
+    assert row["spark"] == [0.0, 1.0, 2.0] and row["speed"] == 20.0 and row["records"] == 3
+
+
+def test_curves_add_up_updates_and_hours(index):
+    make_run(index.root.path / "a", 3)
+    rows(index)
+    columns = index.curves("a")["columns"]
+    assert columns["updates"] == [25, 50, 75]
+    assert columns["hours"] == pytest.approx([0.01, 0.02, 0.03])
+    assert columns["score"] == [0.0, 1.0, 2.0] and columns["memory"] == [300.0] * 3
+
+
+def test_changes_are_told_once(index):
+    run = old(make_run(index.root.path / "a", 2))
+    assert [row["id"] for row in index.refresh().rows] == ["a"]
+    assert index.refresh() == ([], [])
+    append(run, record(2, 7.5))
+    change = index.refresh()
+    assert [row["score"] for row in change.rows] == [7.5] and change.gone == []
+
+
+def test_games_move_progress_between_records(index):
+    run = old(make_run(index.root.path / "a", 1, None))
+    rows(index)
+    with open(run / "episodes.csv", "a") as file:
+        file.write("1,155,3.0,9\n1,2")  # the last line is being written
+    assert index.refresh().rows[0]["steps"] == 155
+
+
+def test_a_resumed_run_begins_its_curves_anew(index):
+    run = make_run(index.root.path / "a", 3)
+    rows(index)
+    header = (run / "records.jsonl").read_text().splitlines()[0]
+    (run / "new").write_text(f"{header}\n{json.dumps(record(0, 9.0))}\n")
+    os.replace(run / "new", run / "records.jsonl")
+    index.refresh()
+    assert index.curves("a")["columns"]["score"] == [9.0] and index.curves("a")["restarts"] == 1
+
+
+def test_new_runs_appear_and_removed_ones_go(index):
+    run = make_run(index.root.path / "a")
+    rows(index)
+    make_run(index.root.path / "deep" / "er" / "b")
+    for file in run.iterdir():
+        file.unlink()
+    run.rmdir()
+    index._scanned = -1e9
+    change = index.refresh()
+    assert [row["id"] for row in change.rows] == ["deep/er/b"] and change.gone == ["a"]
+    assert index.find("a") is None and index.find("../a") is None
+
+
+def test_a_single_run_can_be_shown(tmp_path):
+    make_run(tmp_path / "only")
+    index = Index(Root(tmp_path / "only"))
+    index.refresh()
+    assert list(index.rows) == ["."] and index.rows["."]["name"] == "only"
+    assert index.detail(".")["settings"]["schedule.gamma"] == 0.99
+
+
+def test_nothing_is_opened_while_nothing_changes(index, monkeypatch):
+    """200 runs cost some calls of stat per look, and no reading."""
+    for k in range(200):
+        old(make_run(index.root.path / f"run-{k:03d}", 2))
+    rows(index)
+    opened = []
+    real = Root.open
+    monkeypatch.setattr(Root, "open", lambda self, *parts: opened.append(parts) or real(self, *parts))
+    began = time.process_time()
+    assert index.refresh() == ([], []) and opened == []
+    assert time.process_time() - began < 0.3  # about 0.02 here, once a second
+    append(index.root.path / "run-007", record(2))
+    assert len(index.refresh().rows) == 1 and {parts[0] for parts in opened} == {"run-007"}
+
+
+def test_hostile_records_are_counted_and_harm_nothing(index):
+    run = make_run(index.root.path / "a", 1)
+    hostile = [{"kind": "iteration", "steps": "many"}, {"kind": "iteration"}, {"kind": 5},
+               record(1, score="high", frames=None, measured="no", updates="x")]  # fmt: skip
+    append(run, *hostile)
+    with open(run / "records.jsonl", "ab") as file:
+        file.write(b'nonsense\n\xff\xfe\n[1]\n{"kind": "iteration", "steps": 1e999}\n')
+    row = rows(index)["a"]
+    assert row["records"] == 2 and row["warnings"] == 7 and row["score"] == 0.0
+    json.dumps(index.curves("a"), allow_nan=False)
+    assert index.curves("a")["columns"]["score"] == [0.0, None]
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "env.json", "summary.json", "passport.json", "episodes.csv", "events.jsonl"]
+)
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"\xff", b'{"env": {"a": []}, "agent": 3, "iterations": "x", "seed": [], "state": {}}']
+)
+def test_hostile_files_harm_nothing(index, name, content):
+    run = make_run(index.root.path / "a", 1)
+    (run / name).write_bytes(content)
+    json.dumps([rows(index)["a"], index.detail("a"), index.episodes("a"), index.curves("a")], allow_nan=False)
+
+
+def test_games_are_thinned_and_averaged(index):
+    run = make_run(index.root.path / "a", 1)
+    lines = [f"0,{k},{k % 10}.0,7" for k in range(1, 5_001)]
+    (run / "episodes.csv").write_text("iteration,step,score,length\n" + "\n".join(lines) + "\n0,9")
+    rows(index)
+    games = index.episodes("a")
+    assert games["count"] == 5_000 and 1_000 < len(games["step"]) <= 1_500
+    assert games["step"][-1] == 5_000 and games["mean"][-1] == pytest.approx(4.5)
+    assert games["score"] == [float(step % 10) for step in games["step"]]
+
+
+def test_warnings_and_checkpoints_of_a_run(index):
+    run = make_run(index.root.path / "a", 1)
+    (run / "events.jsonl").write_text(
+        '{"event": "warning", "text": "the disk is full", "time": 1}\n{"event": "resumed", "step": 3}\n'
+    )
+    (run / "weights.safetensors").write_bytes(b"x")
+    for name in ("000000000200", "000000000100", "damaged-000000000300", ".000000000400.1.tmp"):
+        (run / "checkpoints" / name).mkdir(parents=True)
+        (run / "checkpoints" / name / "tensors.safetensors").write_bytes(b"x")
+    assert rows(index)["a"]["warnings"] == 1
+    detail = index.detail("a")
+    assert [event["event"] for event in detail["events"]] == ["warning", "resumed"]
+    assert [one["id"] for one in detail["checkpoints"]] == ["weights", "000000000200", "000000000100"]

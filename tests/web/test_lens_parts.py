@@ -1,0 +1,121 @@
+"""The small parts of the lens: pictures, messages, commands, what is kept and what is dropped."""
+
+import asyncio
+
+import cv2
+import numpy as np
+import pytest
+
+from c2d.errors import UserError
+from c2d.web.inside import Root
+from c2d.web.lens import png, session, wire
+from c2d.web.lens.commands import LARGEST, parse
+from c2d.web.lens.session import History, Session
+
+
+@pytest.mark.parametrize("colors", [1, 2, 200, 256, 257, 40_000])
+def test_pictures_are_png_without_loss(colors):
+    rng = np.random.default_rng(colors)
+    palette = rng.integers(0, 256, (colors, 3), dtype=np.uint8)
+    picture = palette[rng.integers(0, colors, (210, 161))]
+    data = png.encode(picture)
+    by_others = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)[..., ::-1]  # BGR
+    np.testing.assert_array_equal(by_others, picture)
+    np.testing.assert_array_equal(png.decode(data), picture)
+
+
+def test_messages_keep_every_bit():
+    rng = np.random.default_rng(0)
+    arrays = {"a": rng.normal(size=(3, 5)).astype(np.float32), "empty": np.zeros((0,), np.float32)}
+    message = wire.pack({"kind": "x", "name": "φ"}, {"first": b"123", **arrays, "last": b""})
+    header, parts = wire.unpack(message)
+    assert header == {"kind": "x", "name": "φ"} and parts["first"] == b"123" and parts["last"] == b""
+    for name, array in arrays.items():
+        assert parts[name].tobytes() == array.tobytes() and parts[name].shape == array.shape
+
+
+GOOD = '{"do": "open", "agents": [["a", "weights"]], "drive": "first", "seed": 0, "epsilon": 0.1}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [GOOD, '{"do": "play"}', '{"do": "speed", "value": 0}', '{"do": "new", "seed": 2147483647}',
+     '{"do": "criteria", "names": ["mean", "cvar:0.1"], "by": 1}', '{"do": "ack"}'],
+)  # fmt: skip
+def test_commands(text):
+    assert parse(text)["do"] in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "nonsense", "[]", "null", "1", '"play"', "{}", '{"do": 1}', '{"do": "stop"}', '{"do": "__init__"}',
+     '{"do": ["play"]}',
+     '{"do": "play", "more": 1}', '{"do": "speed"}', '{"do": "speed", "value": "1"}', '{"do": "speed", "value": -1}',
+     '{"do": "speed", "value": NaN}', '{"do": "speed", "value": Infinity}', '{"do": "speed", "value": 1e9}',
+     '{"do": "epsilon", "value": 1.1}', '{"do": "epsilon", "value": true}', '{"do": "new", "seed": -1}',
+     '{"do": "new", "seed": 1.5}', '{"do": "new", "seed": 2147483648}', '{"do": "criteria", "names": [], "by": 0}',
+     '{"do": "criteria", "names": [1], "by": 0}',
+     '{"do": "criteria", "names": ["mean"], "by": -1}', '{"do": "criteria", "names": ["' + "x" * 41 + '"], "by": 0}',
+     GOOD.replace('["a", "weights"]', ""), GOOD.replace('["a", "weights"]', '["a"]'), GOOD.replace('"weights"', "1"),
+     GOOD.replace('["a", "weights"]', '["a", "w"], ["a", "w"], ["a", "w"]'), GOOD.replace("first", "third"),
+     GOOD.replace("first", "root"), GOOD[:-1] + ', "root": "/"}', GOOD[:-1] + ', "trusted": ["os:system"]}',
+     "[" * 5_000, b"binary", "x" * (LARGEST + 1)],
+)  # fmt: skip
+def test_malformed_messages_are_told_what_is_wrong(text):
+    with pytest.raises(UserError) as complaint:
+        parse(text)
+    assert 10 < len(str(complaint.value)) < 400 and "\n" not in str(complaint.value)
+
+
+def moment(n: int, size: int = 10) -> bytes:
+    return wire.pack({"kind": "moment", "n": n}, {"0.picture": b"x" * size})
+
+
+def numbers(messages) -> list[int]:
+    return [wire.unpack(message)[0]["n"] for message in messages]
+
+
+def test_a_slow_page_gets_the_newest_and_nothing_piles_up():
+    async def play():
+        slow = Session(Root("."))
+        sent = []
+        for n in range(10):
+            slow._take(moment(n))
+            if n < session._IN_FLIGHT:
+                sent.append(await slow.next_message())
+        assert numbers(sent) == [0, 1, 2, 3] and slow.dropped == 5
+        with pytest.raises(asyncio.TimeoutError):  # four are under way: none is sent, however long it takes
+            await asyncio.wait_for(slow.next_message(), 0.05)
+        await slow.command('{"do": "ack"}')
+        assert numbers([await slow.next_message()]) == [9]
+        assert len(slow.history.moments) == 10  # all can be exported
+
+    asyncio.run(play())
+
+
+def test_answers_are_not_held_up_by_pictures():
+    async def ask():
+        slow = Session(Root("."))
+        for n in range(session._IN_FLIGHT + 1):
+            slow._take(moment(n))
+        await slow.command("nonsense")
+        assert wire.unpack(await slow.next_message())[0] == {"kind": "error", "text": "a message is no JSON"}
+        for _ in range(1_000):
+            await slow.command("nonsense")
+        assert len(slow._waiting) <= 64
+
+    asyncio.run(ask())
+
+
+def test_history_is_bounded(monkeypatch):
+    monkeypatch.setattr(session, "_HISTORY_COUNT", 100)
+    monkeypatch.setattr(session, "_HISTORY_BYTES", 50_000)
+    history = History()
+    for n in range(300):
+        history.add(moment(n))
+    assert numbers(history.moments) == list(range(200, 300))
+    for n in range(100):
+        history.add(moment(n, size=10_000))
+    assert sum(map(len, history.moments)) <= 50_000 and numbers(history.moments)[-1] == 99
+    history.begin(b"opened")
+    assert not history.moments and history._bytes == 0

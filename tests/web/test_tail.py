@@ -1,0 +1,86 @@
+"""Growing files are followed without reading a byte twice."""
+
+import os
+
+import pytest
+
+from c2d.web import tail as module
+from c2d.web.inside import Root
+from c2d.web.tail import Tail, parsed
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "lines"
+
+
+@pytest.fixture
+def tail(tmp_path):
+    return Tail(Root(tmp_path), "lines")
+
+
+def test_lines_come_once_and_whole(file, tail):
+    assert tail.advance() == []
+    file.write_bytes(b"one\ntw")
+    assert tail.advance() == [b"one"]
+    assert tail.advance() == []
+    with open(file, "ab") as growing:
+        growing.write(b"o\nthree\n")
+    assert tail.advance() == [b"two", b"three"]
+    assert tail.restarts == 0
+
+
+def test_only_new_bytes_are_read(file, tail, monkeypatch):
+    file.write_bytes(b"x" * 99 + b"\n")
+    tail.advance()
+    read = []
+    real = os.pread
+
+    def counting(descriptor, count, offset):
+        data = real(descriptor, count, offset)
+        read.append((offset, len(data)))
+        return data
+
+    monkeypatch.setattr(module.os, "pread", counting)
+    with open(file, "ab") as growing:
+        growing.write(b"new\n")
+    assert tail.advance() == [b"new"]
+    assert min(offset for offset, _ in read) == 100 and sum(size for _, size in read) == 4
+    read.clear()
+    assert tail.advance() == [] and read == []
+
+
+def test_a_replaced_file_is_read_anew(file, tail, tmp_path):
+    file.write_bytes(b"old 1\nold 2\n")
+    tail.advance()
+    (tmp_path / "other").write_bytes(b"new 1\nnew 2\nnew 3\n")
+    os.replace(tmp_path / "other", file)
+    assert tail.advance() == [b"new 1", b"new 2", b"new 3"] and tail.restarts == 1
+    file.unlink()
+    assert tail.advance() == [] and tail.restarts == 2
+
+
+def test_a_file_that_shrank_is_read_anew(file, tail):
+    file.write_bytes(b"one\ntwo\n")
+    tail.advance()
+    file.write_bytes(b"1\n")
+    assert tail.advance() == [b"1"] and tail.restarts == 1
+
+
+def test_an_endless_line_is_told_and_not_kept(file, tail, monkeypatch):
+    monkeypatch.setattr(module, "_LINE", 1_000)
+    monkeypatch.setattr(module, "_CHUNK", 4_000)
+    file.write_bytes(b"x" * 10_000)
+    assert tail.advance() == [] and "longer" in tail.trouble
+
+
+def test_more_than_a_chunk(file, tail, monkeypatch):
+    monkeypatch.setattr(module, "_CHUNK", 10)
+    lines = [b"%03d" % k for k in range(50)]
+    file.write_bytes(b"\n".join(lines) + b"\n")
+    assert tail.advance() == lines
+
+
+@pytest.mark.parametrize("line", [b"", b"[]", b"{", b"\xff", b"1", b"[" * 50_000])
+def test_what_is_no_record_is_none(line):
+    assert parsed(line) is None
