@@ -21,7 +21,7 @@ from c2d.reporting.aggregate import iqm
 from c2d.reporting.bootstrap import intervals
 from c2d.reporting.figures.style import looks
 from c2d.reporting.runs import RunRecords, read_run
-from c2d.sweeping.variants import MINATAR
+from c2d.sweep.variants import MINATAR
 
 LAST = 2  # iterations at the end of which the scores are averaged
 RESAMPLES = 2_000

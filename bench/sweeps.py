@@ -25,14 +25,14 @@ os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # all of Ray on 127.0.0.1
 
 from c2d.config import to_json
 from c2d.files import write_atomically
-from c2d.sweeping.board import Board, Entry
-from c2d.sweeping.directory import SweepDir
-from c2d.sweeping.forecast import Rates, duration, makespan, need, size
-from c2d.sweeping.launch import Launcher, connected
-from c2d.sweeping.plan import Plan, PlannedRun, multiply
-from c2d.sweeping.shipped import shipped_plan
-from c2d.sweeping.terms import Terms
-from c2d.sweeping.variants import Variant
+from c2d.sweep.board import Board, Entry
+from c2d.sweep.directory import SweepDir
+from c2d.sweep.forecast import Rates, duration, makespan, need, size
+from c2d.sweep.launch import Launcher, connected
+from c2d.sweep.plan import Plan, PlannedRun, multiply
+from c2d.sweep.shipped import shipped_plan
+from c2d.sweep.terms import Terms
+from c2d.sweep.variants import Variant
 from c2d.training.passport import machine
 
 ENV, RECIPE = "minatar/breakout", "c2d"

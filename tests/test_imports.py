@@ -16,7 +16,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 # Who may be imported by whom: each part by those after it, and by itself.
 ORDER = ["types", "errors", "files", "drawing", "devices", "envs", "replay", "nets", "returns", "agents", "theory",
-         "config", "training", "sweeping", "evaluation", "api", "reporting", "bench", "web", "cli"]  # fmt: skip
+         "config", "training", "sweep", "evaluation", "api", "reporting", "bench", "web", "cli"]  # fmt: skip
 BESIDE = {("replay", "nets"), ("nets", "returns"), ("replay", "returns")}  # equals that need not know each other
 WITHOUT_TORCH = ("types", "errors", "files", "drawing", "envs", "reporting")
 
@@ -85,6 +85,11 @@ def test_torch_is_not_loaded_where_it_has_no_place():
     assert len(names) > 8
     code = f"import importlib, sys; [importlib.import_module(n) for n in {names}]; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_ray_is_named_in_one_file():
+    named = {path for path in FILES for name, _ in imports(path) if name.split(".")[0] == "ray"}
+    assert named == {ROOT / "sweep" / "launch.py"}
 
 
 def modules():

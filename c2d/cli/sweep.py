@@ -14,8 +14,8 @@ from c2d.cli.settings import options
 from c2d.errors import UserError
 
 if TYPE_CHECKING:
-    from c2d.sweeping.plan import Plan
-    from c2d.sweeping.terms import Terms
+    from c2d.sweep.plan import Plan
+    from c2d.sweep.terms import Terms
 
 _FLAGS = ("--dry-run", "--failed")  # may stand without True
 
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str]) -> None:
 def ablate(arguments: Sequence[str]) -> None:
     text = "Run a recipe, and the recipe without each of its ingredients. All options of `c2d sweep` apply."
     chosen = options(Ablate, _spell(arguments), "c2d ablate", text)
-    from c2d.sweeping.shipped import ablation_plan
+    from c2d.sweep.shipped import ablation_plan
 
     _go(_changed(ablation_plan(chosen.plan), chosen), chosen)
 
@@ -136,9 +136,9 @@ def _spell(words: Sequence[str]) -> list[str]:
 
 def _plan(chosen: Sweep) -> Plan:
     from c2d.agents.trust import trust
-    from c2d.sweeping.plan import Plan
-    from c2d.sweeping.planfile import SUFFIXES, read_plan, split
-    from c2d.sweeping.shipped import PLANS, shipped_plan
+    from c2d.sweep.plan import Plan
+    from c2d.sweep.planfile import SUFFIXES, read_plan, split
+    from c2d.sweep.shipped import PLANS, shipped_plan
 
     for kind in _settings(chosen).get("phi.kind", ()):
         trust(str(kind))
@@ -156,15 +156,15 @@ def _plan(chosen: Sweep) -> Plan:
 
 
 def _only_names_code(envs: str) -> bool:
-    from c2d.sweeping.planfile import split
+    from c2d.sweep.planfile import split
 
     return all(":" in env for env in split(envs))
 
 
 def _changed(plan: Plan, chosen: Sweep) -> Plan:
     """A plan with what the command line says."""
-    from c2d.sweeping.planfile import split
-    from c2d.sweeping.variants import Variant
+    from c2d.sweep.planfile import split
+    from c2d.sweep.variants import Variant
 
     changes: dict[str, Any] = {}
     if chosen.recipes:
@@ -185,8 +185,8 @@ def _changed(plan: Plan, chosen: Sweep) -> Plan:
 
 def _settings(chosen: Sweep) -> dict[str, tuple[Any, ...]]:
     """optim.learning-rate=1e-4,5e-5 → {"optim.learning-rate": (0.0001, 5e-05)}"""
-    from c2d.sweeping.planfile import split
-    from c2d.sweeping.settings import plain
+    from c2d.sweep.planfile import split
+    from c2d.sweep.settings import plain
 
     found = {}
     for text in chosen.set:
@@ -213,9 +213,9 @@ def _seeds(text: str) -> tuple[int, ...]:
 
 
 def _go(plan: Plan, chosen: Sweep) -> None:
-    from c2d.sweeping.forecast import Rates
-    from c2d.sweeping.plan import multiply
-    from c2d.sweeping.sweep import Order, sweep
+    from c2d.sweep.forecast import Rates
+    from c2d.sweep.plan import multiply
+    from c2d.sweep.sweep import Order, sweep
 
     terms, where = _terms(chosen), Path(chosen.out or f"runs/{plan.name}")
     listing = multiply(plan, where, chosen.threads, _device(chosen))
@@ -223,7 +223,7 @@ def _go(plan: Plan, chosen: Sweep) -> None:
 
 
 def _terms(chosen: Conditions) -> Terms:
-    from c2d.sweeping.terms import Terms, seconds
+    from c2d.sweep.terms import Terms, seconds
 
     terms = Terms(
         address=chosen.address or os.environ.get("RAY_ADDRESS") or None,
@@ -246,8 +246,8 @@ def _device(chosen: Conditions) -> str:
 
 
 def _status(words: list[str]) -> None:
-    from c2d.sweeping.directory import SweepDir
-    from c2d.sweeping.status import lines
+    from c2d.sweep.directory import SweepDir
+    from c2d.sweep.status import lines
 
     if len(words) != 1 or words[0].startswith("-"):
         raise UserError("which sweep? c2d sweep status DIR, a directory that `c2d sweep` made")
@@ -259,10 +259,10 @@ def _retry(words: list[str]) -> None:
     if not chosen.directory:
         raise UserError("which sweep? c2d sweep retry DIR --failed, a directory that `c2d sweep` made")
     from c2d.agents.trust import trust
-    from c2d.sweeping.again import listing_of
-    from c2d.sweeping.forecast import Rates
-    from c2d.sweeping.planfile import split
-    from c2d.sweeping.sweep import Order, sweep
+    from c2d.sweep.again import listing_of
+    from c2d.sweep.forecast import Rates
+    from c2d.sweep.planfile import split
+    from c2d.sweep.sweep import Order, sweep
 
     if chosen.phi is not None:
         trust(chosen.phi)

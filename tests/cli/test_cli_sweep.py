@@ -8,10 +8,10 @@ import pytest
 
 from c2d.agents.trust import TRUSTED
 from c2d.cli.main import main
-from c2d.sweeping.directory import SweepDir
-from c2d.sweeping.plan import multiply
+from c2d.sweep.directory import SweepDir
+from c2d.sweep.plan import multiply
 from c2d.training.lock import locked
-from tests.sweeping.tiny_plans import TINY, straight, tiny_plan
+from tests.sweep.tiny_plans import TINY, straight, tiny_plan
 
 
 def refused(capsys, *words, lines=1):
@@ -57,9 +57,9 @@ def test_settings_on_the_command_line(capsys):
 def test_plan_file(capsys, tmp_path):
     (tmp_path / "mine.yaml").write_text("recipes: [c51]\nenvs: [toy/sure]\nseeds: 2\niterations: 1\n")
     assert "plan mine: 2 runs in runs/mine" in shown(capsys, "sweep", str(tmp_path / "mine.yaml"))
-    (tmp_path / "own.toml").write_text('recipes = ["c51"]\nenvs = ["tests.sweeping.faulty_envs:Countdown"]\n')
-    assert "add --envs tests.sweeping.faulty_envs:Countdown" in refused(capsys, "sweep", str(tmp_path / "own.toml"))
-    words = ["sweep", str(tmp_path / "own.toml"), "--envs", "tests.sweeping.faulty_envs:Countdown"]
+    (tmp_path / "own.toml").write_text('recipes = ["c51"]\nenvs = ["tests.sweep.faulty_envs:Countdown"]\n')
+    assert "add --envs tests.sweep.faulty_envs:Countdown" in refused(capsys, "sweep", str(tmp_path / "own.toml"))
+    words = ["sweep", str(tmp_path / "own.toml"), "--envs", "tests.sweep.faulty_envs:Countdown"]
     assert "3 runs" in shown(capsys, *words)
     (tmp_path / "phi.toml").write_text('recipes = ["c51"]\nenvs = ["toy/sure"]\nsettings = { "phi.kind" = "x:phi" }\n')
     assert "add --set phi.kind=x:phi" in refused(capsys, "sweep", str(tmp_path / "phi.toml"))

@@ -9,9 +9,9 @@ from c2d.agents.recipes import find
 from c2d.config import default_config, probe, validate
 from c2d.envs.games import BENCHMARK
 from c2d.errors import UserError
-from c2d.sweeping.plan import Plan, fingerprint, multiply
-from c2d.sweeping.shipped import PLANS, ablation_plan, shipped_plan
-from c2d.sweeping.variants import Variant, ablations
+from c2d.sweep.plan import Plan, fingerprint, multiply
+from c2d.sweep.shipped import PLANS, ablation_plan, shipped_plan
+from c2d.sweep.variants import Variant, ablations
 
 
 def rows(*names):

@@ -8,14 +8,14 @@ import time
 import pytest
 
 from c2d.errors import UserError
-from c2d.sweeping.again import listing_of
-from c2d.sweeping.directory import SweepDir
-from c2d.sweeping.status import lines, rows
-from c2d.sweeping.terms import Terms
-from tests.sweeping.faulty_envs import Slow
-from tests.sweeping.tiny_plans import carry_out, events, left_by, straight, tiny_plan
+from c2d.sweep.again import listing_of
+from c2d.sweep.directory import SweepDir
+from c2d.sweep.status import lines, rows
+from c2d.sweep.terms import Terms
+from tests.sweep.faulty_envs import Slow
+from tests.sweep.tiny_plans import carry_out, events, left_by, straight, tiny_plan
 
-FAULTY = "tests.sweeping.faulty_envs:"
+FAULTY = "tests.sweep.faulty_envs:"
 
 
 def when(condition, act, patience=90.0):
@@ -79,7 +79,7 @@ def troubled(cluster, tmp_path_factory):
 
 
 def run_of(where, env):
-    return where / f"gym-tests.sweeping.faulty_envs-{env}-c51-s1"
+    return where / f"gym-tests.sweep.faulty_envs-{env}-c51-s1"
 
 
 def test_failing_runs_stop_no_other(troubled, tmp_path):

@@ -24,8 +24,8 @@ from typing import Any
 from c2d.agents.trust import TRUSTED
 from c2d.envs.names import refuse_unnamed
 from c2d.errors import UserError, did_you_mean
-from c2d.sweeping.plan import Plan
-from c2d.sweeping.variants import Variant
+from c2d.sweep.plan import Plan
+from c2d.sweep.variants import Variant
 
 SUFFIXES = (".toml", ".yaml", ".yml")
 _LARGEST = 1 << 20  # bytes

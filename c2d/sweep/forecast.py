@@ -17,7 +17,7 @@ from c2d.agents import parts
 from c2d.agents.recipe import Recipe
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
-from c2d.sweeping.plan import PlannedRun
+from c2d.sweep.plan import PlannedRun
 from c2d.training.disk import replay_bytes
 from c2d.training.record import MEASURED, read_records
 
@@ -83,7 +83,7 @@ class Rates:
 @cache
 def rate_table() -> dict[tuple[str, str], float]:
     """(family, recipe) -> agent steps per second, as docs/results/speed-recipes.md has them."""
-    text = resources.files("c2d.sweeping").joinpath("data/rates.csv").read_text(encoding="utf-8")
+    text = resources.files("c2d.sweep").joinpath("data/rates.csv").read_text(encoding="utf-8")
     return {(r["family"], r["recipe"]): float(r["steps_per_second"]) for r in csv.DictReader(text.splitlines())}
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from c2d.sweeping.plan import multiply
-from c2d.sweeping.terms import LOOPBACK
-from tests.sweeping.tiny_plans import TINY, events, left_by, straight, tiny_plan
+from c2d.sweep.plan import multiply
+from c2d.sweep.terms import LOOPBACK
+from tests.sweep.tiny_plans import TINY, events, left_by, straight, tiny_plan
 
 
 def command(where):

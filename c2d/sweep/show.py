@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from c2d.sweeping.directory import finished
-from c2d.sweeping.forecast import Need, Rates, duration, makespan, size
-from c2d.sweeping.plan import Listing, PlannedRun
+from c2d.sweep.directory import finished
+from c2d.sweep.forecast import Need, Rates, duration, makespan, size
+from c2d.sweep.plan import Listing, PlannedRun
 
 _MANY = 4  # environments; more are counted instead of listed
 

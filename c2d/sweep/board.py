@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from c2d.sweeping.forecast import Rates, makespan
-from c2d.sweeping.plan import PlannedRun
+from c2d.sweep.forecast import Rates, makespan
+from c2d.sweep.plan import PlannedRun
 
 State = Literal["waiting", "running", "done", "failed", "stopped"]
 STATES: tuple[State, ...] = ("done", "running", "waiting", "failed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from c2d.sweeping.directory import Known, Past, SweepDir, finished
+from c2d.sweep.directory import Known, Past, SweepDir, finished
 from c2d.training.record import MEASURED, read_records
 
 _MANY = 60  # runs; of more only those are listed that need a look

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from c2d.agents.recipes import find
 from c2d.envs.games import BENCHMARK
 from c2d.errors import UserError, did_you_mean
-from c2d.sweeping.plan import Plan
-from c2d.sweeping.variants import MINATAR, PAPER, PAPER_CLAIMS, Variant, ablations
+from c2d.sweep.plan import Plan
+from c2d.sweep.variants import MINATAR, PAPER, PAPER_CLAIMS, Variant, ablations
 
 _TWO_GAMES = ("minatar/breakout", "minatar/space_invaders")
 _QUICK = {"schedule.steps-per-iteration": 1_000, "schedule.random-history": 200}

@@ -20,8 +20,8 @@ from c2d.envs.games import BENCHMARK, game
 from c2d.envs.names import MINATAR_GAMES, resolve
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
-from c2d.sweeping.settings import Settings, Value, with_settings
-from c2d.sweeping.variants import Variant
+from c2d.sweep.settings import Settings, Value, with_settings
+from c2d.sweep.variants import Variant
 
 # They decide where, how fast and how long, but not what: no part of a run's identity.
 _OUTSIDE = ("run_dir", "iterations", "checkpoint", "tensorboard", "compress_replay", "threads", "device")

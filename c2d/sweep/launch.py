@@ -22,12 +22,12 @@ from typing import Any
 from c2d.agents.trust import TRUSTED
 from c2d.config import to_json
 from c2d.errors import UserError
-from c2d.sweeping.board import Board, Entry
-from c2d.sweeping.directory import SweepDir
-from c2d.sweeping.forecast import Need, available_memory
-from c2d.sweeping.terms import LOOPBACK, Terms, answers
-from c2d.sweeping.transfer import Inbox, listing
-from c2d.sweeping.worker import News, Request, Trainer
+from c2d.sweep.board import Board, Entry
+from c2d.sweep.directory import SweepDir
+from c2d.sweep.forecast import Need, available_memory
+from c2d.sweep.terms import LOOPBACK, Terms, answers
+from c2d.sweep.transfer import Inbox, listing
+from c2d.sweep.worker import News, Request, Trainer
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 try:

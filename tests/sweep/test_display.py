@@ -4,11 +4,11 @@ import io
 
 from rich.console import Console
 
-from c2d.sweeping.board import Board, Entry
-from c2d.sweeping.display import Display, summary
-from c2d.sweeping.forecast import Rates
-from c2d.sweeping.plan import multiply
-from tests.sweeping.tiny_plans import tiny_plan
+from c2d.sweep.board import Board, Entry
+from c2d.sweep.display import Display, summary
+from c2d.sweep.forecast import Rates
+from c2d.sweep.plan import multiply
+from tests.sweep.tiny_plans import tiny_plan
 
 
 def board_of(tmp_path, rate=100.0, **plan):
@@ -18,7 +18,7 @@ def board_of(tmp_path, rate=100.0, **plan):
 def at(entry, monkeypatch, moments):
     """News of a run at given times."""
     for now, steps in moments:
-        monkeypatch.setattr("c2d.sweeping.board.time.monotonic", lambda now=now: now)
+        monkeypatch.setattr("c2d.sweep.board.time.monotonic", lambda now=now: now)
         entry.at(steps, None)
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from c2d.errors import UserError
-from c2d.sweeping import forecast, sweep
-from c2d.sweeping.forecast import Rates, check_disk, check_memory, duration, makespan, need, rate_table, size
-from c2d.sweeping.plan import Plan, multiply
-from c2d.sweeping.show import budget_line
-from c2d.sweeping.terms import Terms, answers, is_remote, seconds
-from c2d.sweeping.variants import Variant
+from c2d.sweep import forecast, sweep
+from c2d.sweep.forecast import Rates, check_disk, check_memory, duration, makespan, need, rate_table, size
+from c2d.sweep.plan import Plan, multiply
+from c2d.sweep.show import budget_line
+from c2d.sweep.terms import Terms, answers, is_remote, seconds
+from c2d.sweep.variants import Variant
 from c2d.training.disk import predicted_bytes
 from c2d.training.session import Session
-from tests.sweeping.tiny_plans import TINY, carry_out, straight, tiny_plan
+from tests.sweep.tiny_plans import TINY, carry_out, straight, tiny_plan
 
 
 def runs_of(env, recipe="c2d", seeds=(1,), where=Path("runs"), **settings):
@@ -138,7 +138,7 @@ def test_terms_out_of_range(terms):
 
 
 def test_room_on_nodes(monkeypatch):
-    from c2d.sweeping import launch
+    from c2d.sweep import launch
 
     nodes = [{"CPU": 8.0, "GPU": 2.0, "memory": 64e9}, {"CPU": 4.0, "memory": 6e9}]
     monkeypatch.setattr(launch, "_nodes", lambda: nodes)

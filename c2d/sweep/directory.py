@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from c2d.config import Config, from_json, to_json
 from c2d.errors import UserError
 from c2d.files import write_atomically, write_json
-from c2d.sweeping.plan import PlannedRun, fingerprint
+from c2d.sweep.plan import PlannedRun, fingerprint
 from c2d.training.lock import holder
 from c2d.training.resume import differences
 

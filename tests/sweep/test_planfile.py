@@ -3,8 +3,8 @@
 import pytest
 
 from c2d.errors import UserError
-from c2d.sweeping.plan import multiply
-from c2d.sweeping.planfile import read_plan
+from c2d.sweep.plan import multiply
+from c2d.sweep.planfile import read_plan
 
 TOML = """
 name = "rates"
@@ -51,7 +51,7 @@ def test_the_example_in_its_own_words(tmp_path):
     """The text at the head of the module is a plan."""
     import textwrap
 
-    from c2d.sweeping import planfile
+    from c2d.sweep import planfile
 
     text = textwrap.dedent(planfile.__doc__.partition("\n\n")[2])
     plan = read_plan(write(tmp_path / "example.toml", text))
@@ -94,6 +94,6 @@ def test_missing_and_huge_files(tmp_path):
 
 
 def test_own_code_that_the_command_line_names(tmp_path):
-    file = write(tmp_path / "p.toml", 'recipes = ["c51"]\nenvs = ["tests.sweeping.faulty_envs:Countdown"]')
-    plan = read_plan(file, ("tests.sweeping.faulty_envs:Countdown",))
-    assert multiply(plan, tmp_path).runs[0].config.env == "gym/tests.sweeping.faulty_envs:Countdown"
+    file = write(tmp_path / "p.toml", 'recipes = ["c51"]\nenvs = ["tests.sweep.faulty_envs:Countdown"]')
+    plan = read_plan(file, ("tests.sweep.faulty_envs:Countdown",))
+    assert multiply(plan, tmp_path).runs[0].config.env == "gym/tests.sweep.faulty_envs:Countdown"

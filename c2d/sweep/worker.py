@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from c2d.agents.trust import TRUSTED
 from c2d.config import Config, from_json
 from c2d.errors import UserError
-from c2d.sweeping.transfer import Inbox, Look, Outbox, Piece
+from c2d.sweep.transfer import Inbox, Look, Outbox, Piece
 from c2d.training.lock import InUse
 from c2d.training.observer import Observer
 from c2d.training.run import run

@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 
 from c2d.config import to_json
-from c2d.sweeping.plan import multiply
-from c2d.sweeping.transfer import Inbox, Look, Outbox, Piece, listing
-from c2d.sweeping.worker import Request, Trainer
+from c2d.sweep.plan import multiply
+from c2d.sweep.transfer import Inbox, Look, Outbox, Piece, listing
+from c2d.sweep.worker import Request, Trainer
 from c2d.training.checkpoint import Checkpoints
 from c2d.training.resume import continue_from
 from c2d.training.session import Session
-from tests.sweeping.tiny_plans import left_by, straight, tiny_plan
+from tests.sweep.tiny_plans import left_by, straight, tiny_plan
 
 
 def contents(path):
@@ -75,7 +75,7 @@ def test_a_checkpoint_is_there_whole_or_not_at_all(tmp_path):
 
 
 def test_large_files_come_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr("c2d.sweeping.transfer.PIECE", 7)
+    monkeypatch.setattr("c2d.sweep.transfer.PIECE", 7)
     source, target = tmp_path / "a", tmp_path / "b"
     source.mkdir()
     outbox = Outbox(source)
@@ -170,7 +170,7 @@ def test_worker_on_the_same_disk_works_in_place_and_stops_when_told(tmp_path):
 
 
 def test_worker_tells_errors_in_one_line_and_logs_the_rest(tmp_path):
-    config = multiply(tiny_plan(("tests.sweeping.faulty_envs:Raises",), seeds=(1,)), tmp_path).runs[0].config
+    config = multiply(tiny_plan(("tests.sweep.faulty_envs:Raises",), seeds=(1,)), tmp_path).runs[0].config
     news = finish(begin(config, tmp_path, ship=False), Inbox(tmp_path))
     assert (news.state, news.error) == ("failed", "RuntimeError: the emulator lost its mind")
     assert "Traceback" in (config.directory / "log.txt").read_text()

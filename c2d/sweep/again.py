@@ -8,9 +8,9 @@ from pathlib import Path
 from c2d.config import probe, validate
 from c2d.envs.names import refuse_unnamed
 from c2d.errors import UserError
-from c2d.sweeping.directory import SweepDir
-from c2d.sweeping.plan import Listing, PlannedRun
-from c2d.sweeping.status import failed_names
+from c2d.sweep.directory import SweepDir
+from c2d.sweep.plan import Listing, PlannedRun
+from c2d.sweep.status import failed_names
 
 
 def listing_of(where: Path, failed: bool, named_envs: tuple[str, ...], threads: int, device: str) -> Listing:

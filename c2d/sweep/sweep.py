@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from c2d.errors import UserError
-from c2d.sweeping.board import Board, Entry
-from c2d.sweeping.directory import Past, SweepDir, finished
-from c2d.sweeping.display import Display
-from c2d.sweeping.forecast import Need, Rates, available_memory, check_disk, check_memory, fitting, need, size
-from c2d.sweeping.plan import Listing, PlannedRun
-from c2d.sweeping.show import budget_line, forecast_lines, plan_lines
-from c2d.sweeping.terms import LOOPBACK, Terms, is_remote
+from c2d.sweep.board import Board, Entry
+from c2d.sweep.directory import Past, SweepDir, finished
+from c2d.sweep.display import Display
+from c2d.sweep.forecast import Need, Rates, available_memory, check_disk, check_memory, fitting, need, size
+from c2d.sweep.plan import Listing, PlannedRun
+from c2d.sweep.show import budget_line, forecast_lines, plan_lines
+from c2d.sweep.terms import LOOPBACK, Terms, is_remote
 from c2d.training.lock import InUse, locked
 from c2d.training.signals import stop_requests
 
@@ -82,7 +82,7 @@ def _board(order: Order, directory: SweepDir) -> Board:
 def _ray(terms: Terms) -> Iterator[None]:
     if terms.address is None:
         os.environ[LOOPBACK] = "0"  # read by Ray when it is imported
-    from c2d.sweeping.launch import connected
+    from c2d.sweep.launch import connected
 
     with connected(terms):
         yield
@@ -129,7 +129,7 @@ def _places(terms: Terms, todo: Sequence[PlannedRun], needs: Sequence[Need]) -> 
     """Memory that is there, and how many runs fit at once."""
     largest = max(need.memory for need in needs)
     if terms.address is not None:
-        from c2d.sweeping.launch import memory_of_largest_node, room
+        from c2d.sweep.launch import memory_of_largest_node, room
 
         memory = memory_of_largest_node()
         check_memory(todo, needs, memory, None)
@@ -157,7 +157,7 @@ def _used(path: Path) -> int:
 
 
 def _launch(board: Board, needs: dict[str, Need], directory: SweepDir, terms: Terms) -> None:
-    from c2d.sweeping.launch import Launcher
+    from c2d.sweep.launch import Launcher
 
     display = Display(board)  # knows the terminal; what Ray prints meanwhile goes to a file
     with open(directory.log, "a", encoding="utf-8") as log, redirect_stdout(log), display, stop_requests() as stop:
