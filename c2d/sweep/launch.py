@@ -23,9 +23,11 @@ from c2d.agents.trust import TRUSTED
 from c2d.config import to_json
 from c2d.errors import UserError
 from c2d.sweep.board import Board, Entry
+from c2d.sweep.deaths import last_line, why
 from c2d.sweep.directory import SweepDir
 from c2d.sweep.forecast import Need, available_memory
-from c2d.sweep.terms import LOOPBACK, Terms, answers
+from c2d.sweep.quiet import without_stderr
+from c2d.sweep.terms import LOOPBACK, Terms
 from c2d.sweep.transfer import Inbox, listing
 from c2d.sweep.worker import News, Request, Trainer
 
@@ -36,9 +38,7 @@ try:
 except ImportError:
     raise UserError("sweeps run on Ray, which is not installed: pip install 'c2d[cluster]'") from None
 
-_STORE = (
-    256 << 20
-)  # bytes of shared memory that an embedded Ray may take; runs that share the disk send next to nothing
+_STORE = 256 << 20  # bytes of shared memory of an embedded Ray: runs that share the disk send next to nothing
 _NEWS = 1.0  # seconds between news of a run
 _GRACE = 120.0  # seconds for runs to save themselves when asked to stop
 
@@ -48,8 +48,12 @@ _GRACE = 120.0  # seconds for runs to save themselves when asked to stop
 
 @contextmanager
 def connected(terms: Terms) -> Iterator[None]:
-    """Ray, embedded or at an address; one that is there already in this process is used as it is."""
+    """Ray, embedded or at an address. One that this process has already is used if it is the one asked for."""
     if ray.is_initialized():
+        there = ray.get_runtime_context().gcs_address
+        if terms.address != there:
+            wanted = terms.address or "an embedded one"
+            raise UserError(f"this process uses Ray at {there} already, not {wanted}: call ray.shutdown() first")
         yield
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -59,9 +63,9 @@ def connected(terms: Terms) -> Iterator[None]:
             temporary = tempfile.mkdtemp(prefix="c2d-ray-", dir="/tmp")  # paths of sockets must be short
             _embed(terms, temporary, quiet)
         else:
-            answers(terms.address)
+            _admitted(terms.address)
             ray.init(address=terms.address, **quiet)
-    except (ConnectionError, RuntimeError, OSError, ValueError, TimeoutError) as error:
+    except (ConnectionError, RuntimeError, OSError, ValueError, TimeoutError, ray.exceptions.RayError) as error:
         where = f"the cluster at {terms.address}" if terms.address else "an embedded Ray"
         raise UserError(f"{where} could not be used: {' '.join(str(error).split())[:300]}") from None
     try:
@@ -70,6 +74,21 @@ def connected(terms: Terms) -> Iterator[None]:
         ray.shutdown()
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _admitted(address: str) -> None:
+    """Refuse at once a cluster whose token we do not have; Ray itself would try for long and not say why."""
+    refusal = getattr(ray.exceptions, "AuthenticationError", None)
+    if refusal is None or address == "auto":
+        return
+    try:
+        with without_stderr():
+            ray._raylet.GcsClient(address=address)
+    except refusal:
+        raise UserError(
+            f"the cluster at {address} wants a token: set RAY_AUTH_MODE=token where its token is in ~/.ray/auth_token "
+            "(`ray get-auth-token` on its head prints it)"
+        ) from None
 
 
 def _embed(terms: Terms, temporary: str, quiet: dict[str, Any]) -> None:
@@ -221,7 +240,7 @@ class Launcher:
             try:
                 news = ray.get(answer)
             except ray.exceptions.RayTaskError as error:  # in our own code
-                self._leave(active, "failed", "failed", _line(error))
+                self._leave(active, "failed", "failed", last_line(error))
             except ray.exceptions.RayError as error:
                 self._lost(active, error)
             else:
@@ -249,7 +268,7 @@ class Launcher:
 
     def _lost(self, active: _Active, error: Exception) -> None:
         """Its process or its node is gone: again from the last checkpoint, if it may."""
-        entry, why = active.entry, _why(error)
+        entry, reason = active.entry, why(error)
         with suppress(ray.exceptions.RayError, ValueError):
             ray.kill(active.actor)
         if self.board.stopping is not None:
@@ -257,13 +276,13 @@ class Launcher:
             return
         entry.lost += 1
         again = entry.lost <= self.terms.retries
-        self.sweep.tell("lost", entry.run.name, where=entry.where, error=why)
+        self.sweep.tell("lost", entry.run.name, where=entry.where, error=reason)
         if again:
-            self.board.notes.append(f"{entry.run.name}: {why}; it goes on from its last checkpoint")
-            entry.leave("waiting", why)
+            self.board.notes.append(f"{entry.run.name}: {reason}; it goes on from its last checkpoint")
+            entry.leave("waiting", reason)
             self._waiting.appendleft(entry)
         else:
-            self._leave(active, "failed", "failed", f"{why}, {entry.lost} times")
+            self._leave(active, "failed", "failed", f"{reason}, {entry.lost} times")
 
     def _leave(self, active: _Active, state: Any, event: str, error: str | None = None) -> None:
         entry = active.entry
@@ -278,20 +297,3 @@ class Launcher:
             else:  # not begun yet
                 ray.kill(active.actor)
                 del self._active[answer]
-
-
-def _why(error: Exception) -> str:
-    """A node's or a process's death in few words."""
-    text = str(error)
-    if isinstance(error, ray.exceptions.OutOfMemoryError) or "OutOfMemory" in text or "memory pressure" in text:
-        return "ended by Ray because memory ran out"
-    if "node" in text.lower() and ("node has died" in text or "node is dead" in text or "node was terminated" in text):
-        return "its node died"
-    if "creation task" in text or "__init__" in text:
-        return f"it could not be started: {_line(error)}"
-    return "its process was killed (the system does that when memory runs out)"
-
-
-def _line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else type(error).__name__

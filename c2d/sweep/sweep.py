@@ -15,7 +15,7 @@ from c2d.sweep.display import Display
 from c2d.sweep.forecast import Need, Rates, available_memory, check_disk, check_memory, fitting, need, size
 from c2d.sweep.plan import Listing, PlannedRun
 from c2d.sweep.show import budget_line, forecast_lines, plan_lines
-from c2d.sweep.terms import LOOPBACK, Terms, is_remote
+from c2d.sweep.terms import Terms, is_remote, prepare
 from c2d.training.lock import InUse, locked
 from c2d.training.signals import stop_requests
 
@@ -80,8 +80,7 @@ def _board(order: Order, directory: SweepDir) -> Board:
 
 @contextmanager
 def _ray(terms: Terms) -> Iterator[None]:
-    if terms.address is None:
-        os.environ[LOOPBACK] = "0"  # read by Ray when it is imported
+    prepare(terms)
     from c2d.sweep.launch import connected
 
     with connected(terms):
