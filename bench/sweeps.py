@@ -27,12 +27,13 @@ from c2d.config import to_json
 from c2d.files import write_atomically
 from c2d.sweep.board import Board, Entry
 from c2d.sweep.directory import SweepDir
-from c2d.sweep.forecast import Rates, duration, makespan, need, size
+from c2d.sweep.forecast import Rates, makespan, need
 from c2d.sweep.launch import Launcher, connected
 from c2d.sweep.plan import Plan, PlannedRun, multiply
 from c2d.sweep.shipped import shipped_plan
 from c2d.sweep.terms import Terms
 from c2d.sweep.variants import Variant
+from c2d.sweep.words import duration, size
 from c2d.training.passport import machine
 
 ENV, RECIPE = "minatar/breakout", "c2d"

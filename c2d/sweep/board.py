@@ -12,6 +12,7 @@ from c2d.sweep.plan import PlannedRun
 
 State = Literal["waiting", "running", "done", "failed", "stopped"]
 STATES: tuple[State, ...] = ("done", "running", "waiting", "failed")
+BUDGET = "the budget is used up"  # why a sweep stops
 _SMOOTHING = 0.7
 
 

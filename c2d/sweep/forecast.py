@@ -18,6 +18,7 @@ from c2d.agents.recipe import Recipe
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.sweep.plan import PlannedRun
+from c2d.sweep.words import size
 from c2d.training.disk import replay_bytes
 from c2d.training.record import MEASURED, read_records
 
@@ -180,24 +181,3 @@ def check_disk(path: Path, needed: int, smaller: int) -> int:
             "another --out, or lower schedule.replay-capacity"
         )
     return free
-
-
-# ---------------------------------------------------------------------------------------------------------- words
-
-
-def size(count: float) -> str:
-    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
-        if count >= factor:
-            return f"{count / factor:.1f} {unit}"
-    return f"{count / 1e3:.0f} kB"
-
-
-def duration(seconds: float) -> str:
-    """ "3 d 4 h", "2 h 5 min", "40 s" """
-    total = round(seconds)
-    if total < 60:
-        return f"{total} s"
-    days, hours, minutes = total // 86_400, total // 3_600 % 24, total // 60 % 60
-    if days:
-        return f"{days:,} d {hours} h"
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min"

@@ -22,7 +22,7 @@ from typing import Any
 from c2d.agents.trust import TRUSTED
 from c2d.config import to_json
 from c2d.errors import UserError
-from c2d.sweep.board import Board, Entry
+from c2d.sweep.board import BUDGET, Board, Entry
 from c2d.sweep.deaths import last_line, why
 from c2d.sweep.directory import SweepDir
 from c2d.sweep.forecast import Need, available_memory
@@ -181,7 +181,7 @@ class Launcher:
         while self._active or (self._waiting and not asked):
             now = time.monotonic()
             if budget is not None and now - began >= budget and not stop.is_set():
-                self.board.stopping = "the budget is used up"
+                self.board.stopping = BUDGET
                 stop.set()
             if stop.is_set() and not asked:
                 asked = now

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from c2d.sweep.directory import finished
-from c2d.sweep.forecast import Need, Rates, duration, makespan, size
+from c2d.sweep.forecast import Need, Rates, makespan
 from c2d.sweep.plan import Listing, PlannedRun
+from c2d.sweep.words import duration, size
 
 _MANY = 4  # environments; more are counted instead of listed
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from c2d.sweep.directory import Known, Past, SweepDir, finished
+from c2d.sweep.words import plural
 from c2d.training.record import MEASURED, read_records
 
 _MANY = 60  # runs; of more only those are listed that need a look
@@ -69,7 +70,10 @@ def lines(sweep: SweepDir) -> list[str]:
     counts = ", ".join(f"{sum(row.state == state for row in found)} {state}"
                        for state in ("done", "running", "waiting", "stopped", "failed"))  # fmt: skip
     who = sweep.active()
-    text = [f"{sweep.path}: {len(found)} runs: {counts}; " + (f"at work: {who}" if who else "nobody is at work on it")]
+    text = [
+        f"{sweep.path}: {plural(len(found), 'run')}: {counts}; "
+        + (f"at work: {who}" if who else "nobody is at work on it")
+    ]
     shown = found
     if len(found) > _MANY:
         shown = [row for row in found if row.state in ("running", "failed") or row.lost]

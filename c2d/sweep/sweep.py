@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from c2d.errors import UserError
-from c2d.sweep.board import Board, Entry
+from c2d.sweep.board import BUDGET, Board, Entry
 from c2d.sweep.directory import Past, SweepDir, finished
 from c2d.sweep.display import Display
-from c2d.sweep.forecast import Need, Rates, available_memory, check_disk, check_memory, fitting, need, size
+from c2d.sweep.forecast import Need, Rates, available_memory, check_disk, check_memory, fitting, need
 from c2d.sweep.plan import Listing, PlannedRun
 from c2d.sweep.show import budget_line, forecast_lines, plan_lines
 from c2d.sweep.terms import Terms, is_remote, prepare
+from c2d.sweep.words import be, plural, size
 from c2d.training.lock import InUse, locked
 from c2d.training.signals import stop_requests
 
@@ -101,7 +102,8 @@ def _announce(order: Order, board: Board, todo: Sequence[PlannedRun], needs: dic
     terms, runs = order.terms, order.listing.runs
     done, failed = board.count("done"), board.count("failed")
     tell(
-        f"c2d sweep | plan {order.plan}: {len(runs)} runs in {order.where}, {done} finished, {len(todo)} to do | "
+        f"c2d sweep | plan {order.plan}: {plural(len(runs), 'run')} in {order.where}, {done} finished, {len(todo)} to do"
+        + " | "
         + (f"Ray at {terms.address}" if terms.address else "embedded Ray on 127.0.0.1")
         + f", {terms.threads} thread{'s' * (terms.threads > 1)} a run"
         + (f", {terms.gpus:g} GPU a run" if terms.gpus else "")
@@ -109,7 +111,7 @@ def _announce(order: Order, board: Board, todo: Sequence[PlannedRun], needs: dic
     for line in plan_lines(order.listing, needs):
         tell(line)
     if failed:
-        tell(f"{failed} failed before and are left alone; again: c2d sweep retry {order.where} --failed")
+        tell(f"{failed} failed before and {be(failed)} left alone; again: c2d sweep retry {order.where} --failed")
     if not todo:
         tell("nothing is left to do: raise --seeds or --iterations for more")
         return 1
@@ -166,21 +168,23 @@ def _launch(board: Board, needs: dict[str, Need], directory: SweepDir, terms: Te
 
 
 def _sum_up(board: Board, directory: SweepDir, tell: Tell) -> None:
-    failed, total = board.of("failed"), len(board.entries)
+    failed, total, done = board.of("failed"), len(board.entries), board.count("done")
     lost = sum(entry.lost for entry in board.entries)
-    again = f"; processes or nodes died {lost} times and their runs went on from checkpoints" if lost else ""
+    times = "once" if lost == 1 else f"{lost} times"
+    again = f"; processes or nodes died {times}, after which runs went on from their checkpoints" if lost else ""
     if board.stopping is not None:
-        left = total - board.count("done") - len(failed)
-        tell(f"{board.stopping}: {board.count('done')} of {total} runs are done, {left} are saved or waiting{again}; "
-             "the same command goes on")  # fmt: skip
-        if board.stopping != "the budget is used up":
+        left = total - done - len(failed)
+        tell(f"{board.stopping}: {done} of {plural(total, 'run')} done, {left} saved or waiting{again}"
+             "; the same command goes on")  # fmt: skip
+        if board.stopping != BUDGET:
             raise KeyboardInterrupt
         return
     if failed:
         names = ", ".join(entry.run.name for entry in failed[:5]) + (" …" if len(failed) > 5 else "")
         raise UserError(
-            f"{len(failed)} of {total} runs failed: {names}; {board.count('done')} are done{again}; "
+            f"{len(failed)} of {plural(total, 'run')} failed: {names}; {done} {be(done)} done{again}; "
             f"why: c2d sweep status {directory.path}; again: c2d sweep retry {directory.path} --failed"
         )
     used = sum(_used(entry.run.config.directory) for entry in board.entries)
-    tell(f"all {total} runs are in {directory.path} ({size(used)}){again}")
+    all_runs = f"all {total} runs are" if total > 1 else "the run is"
+    tell(f"{all_runs} in {directory.path} ({size(used)}){again}")

@@ -46,26 +46,20 @@ class Slow(Countdown):
 
 
 class Raises(Countdown):
-    """Raises in the middle of a run."""
+    """Raises in the middle of a run, unless it has been mended."""
 
     def trouble(self):
-        if self._made == 150:
+        if self._made == 150 and not mended():
             raise RuntimeError("the emulator lost its mind")
 
 
-class KilledOnce(Countdown):
-    """Dies as the system's OOM killer would have it, the first time that it comes so far."""
+class Killed(Countdown):
+    """Dies in the middle of a run as the system's OOM killer would have it, unless it has been mended."""
 
     def trouble(self):
-        flag = Path(os.environ["C2D_TEST_FLAG"])
-        if self._made == 400 and not flag.exists():
-            flag.touch()
+        if self._made == 150 and not mended():
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class KilledAlways(Countdown):
-    """Dies whenever it comes so far."""
-
-    def trouble(self):
-        if self._made == 120:
-            os.kill(os.getpid(), signal.SIGKILL)
+def mended():
+    return "C2D_TEST_MENDED" in os.environ and Path(os.environ["C2D_TEST_MENDED"]).exists()

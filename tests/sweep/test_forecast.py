@@ -8,11 +8,12 @@ import pytest
 
 from c2d.errors import UserError
 from c2d.sweep import forecast, sweep
-from c2d.sweep.forecast import Rates, check_disk, check_memory, duration, makespan, need, rate_table, size
+from c2d.sweep.forecast import Rates, check_disk, check_memory, makespan, need, rate_table
 from c2d.sweep.plan import Plan, multiply
 from c2d.sweep.show import budget_line
 from c2d.sweep.terms import Terms, answers, is_remote, seconds
 from c2d.sweep.variants import Variant
+from c2d.sweep.words import duration, size
 from c2d.training.disk import predicted_bytes
 from c2d.training.session import Session
 from tests.sweep.tiny_plans import TINY, carry_out, straight, tiny_plan
