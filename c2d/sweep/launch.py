@@ -282,7 +282,11 @@ class Launcher:
             entry.leave("waiting", reason)
             self._waiting.appendleft(entry)
         else:
-            self._leave(active, "failed", "failed", f"{reason}, {entry.lost} times")
+            self._leave(active, "failed", "failed", self._enough(reason, entry.lost))
+
+    def _enough(self, reason: str, lost: int) -> str:
+        allowed = f"{self.terms.retries} {'retry was' if self.terms.retries == 1 else 'retries were'} allowed"
+        return f"{reason}{f', {lost} times' * (lost > 1)}, and {allowed}"
 
     def _leave(self, active: _Active, state: Any, event: str, error: str | None = None) -> None:
         entry = active.entry

@@ -102,8 +102,8 @@ def _announce(order: Order, board: Board, todo: Sequence[PlannedRun], needs: dic
     terms, runs = order.terms, order.listing.runs
     done, failed = board.count("done"), board.count("failed")
     tell(
-        f"c2d sweep | plan {order.plan}: {plural(len(runs), 'run')} in {order.where}, {done} finished, {len(todo)} to do"
-        + " | "
+        f"c2d sweep | plan {order.plan}: {plural(len(runs), 'run')} in {order.where}, {done} finished, "
+        + f"{len(todo)} to do | "
         + (f"Ray at {terms.address}" if terms.address else "embedded Ray on 127.0.0.1")
         + f", {terms.threads} thread{'s' * (terms.threads > 1)} a run"
         + (f", {terms.gpus:g} GPU a run" if terms.gpus else "")

@@ -14,7 +14,12 @@ class Nodes:
 
         quick = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 500,
                  "health_check_failure_threshold": 3}  # fmt: skip
-        self._room = {"object_store_memory": 80 << 20, "include_dashboard": False}
+        self._room = {
+            "object_store_memory": 80 << 20,
+            "include_dashboard": False,
+            "include_log_monitor": False,
+            "no_monitor": True,
+        }
         self._nodes = Cluster(
             initialize_head=True,
             head_node_args={"num_cpus": 0, "node_ip_address": "127.0.0.1", "_system_config": quick, **self._room},
@@ -36,16 +41,16 @@ class Nodes:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """A cluster with one node, to which this process is connected; when `mended` is there, nothing goes wrong."""
+    """A cluster with one node, to which this process is connected; faulty environments look at `marks`."""
     import ray
 
-    mended = tmp_path_factory.mktemp("cluster") / "mended"
-    os.environ["C2D_TEST_MENDED"] = str(mended)  # workers inherit it
+    marks = tmp_path_factory.mktemp("marks")
+    os.environ["C2D_TEST_MARKS"] = str(marks)  # workers inherit it
     nodes = Nodes()
-    nodes.mended = mended
+    nodes.marks = marks
     nodes.add()
     ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
     yield nodes
     ray.shutdown()
     nodes.end()
-    del os.environ["C2D_TEST_MENDED"]
+    del os.environ["C2D_TEST_MARKS"]

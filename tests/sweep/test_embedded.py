@@ -15,17 +15,17 @@ from c2d.sweep.terms import LOOPBACK
 from tests.sweep.faulty_envs import Slow
 from tests.sweep.tiny_plans import TINY, events, left_by, straight, tiny_plan
 
-SLOW = "tests.sweep.faulty_envs:Slow"
+KILLED = "tests.sweep.faulty_envs:KilledOnce"
 
 
 def command(where):
-    words = ["sweep", "--recipes", "c51", "--envs", SLOW, "--seeds", "1", "--iterations", "5", "--out", str(where)]
+    words = ["sweep", "--recipes", "c51", "--envs", KILLED, "--seeds", "1", "--iterations", "5", "--out", str(where)]
     return [sys.executable, "-m", "c2d.cli.main", *words, "--set", *(f"{name}={value}" for name, value in TINY.items())]
 
 
 def start(where):
     out = open(where.with_suffix(".out"), "w")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "C2D_TEST_MARKS": str(where.parent)}
     for name in ("RAY_ADDRESS", LOOPBACK):  # of other tests
         environment.pop(name, None)
     return subprocess.Popen(command(where), stdout=out, stderr=subprocess.STDOUT, env=environment)
@@ -65,7 +65,7 @@ def wait_until(condition, patience=90.0):
     deadline = time.monotonic() + patience
     while not condition():
         assert time.monotonic() < deadline, "nothing came of it"
-        time.sleep(0.05)
+        time.sleep(0.2)
 
 
 def alive(pid):
@@ -90,7 +90,7 @@ def driver(tmp_path):
     process.wait()
 
 
-def test_driver_killed_and_started_again(driver, tmp_path, monkeypatch):
+def test_driver_killed_and_started_again_and_then_the_run_killed(driver, tmp_path, monkeypatch):
     where = tmp_path / "sweep"
     wait_until(lambda: list(where.glob("*/checkpoints/[0-9]*/manifest.json")) or driver.poll() is not None)
     assert driver.poll() is None, where.with_suffix(".out").read_text()
@@ -99,6 +99,7 @@ def test_driver_killed_and_started_again(driver, tmp_path, monkeypatch):
     assert addresses and addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}  # 127.0.0.1 and nothing else
     driver.send_signal(signal.SIGKILL)
     driver.wait()
+    (tmp_path / "second").touch()
     again = start(where)
     assert again.wait(timeout=120) == 0, where.with_suffix(".out").read_text()
     slow = [pid for pid in below if "Agent" in name_of(pid)]  # two of Ray's own helpers take a minute to notice
@@ -109,7 +110,8 @@ def test_driver_killed_and_started_again(driver, tmp_path, monkeypatch):
     out = where.with_suffix(".out").read_text()
     assert "the run is in" in out and "Traceback" not in out
     monkeypatch.setattr(Slow, "pause", 0.0)
-    run = multiply(tiny_plan((SLOW,), seeds=(1,), iterations=5), where).runs[0]
-    assert events(where, run.name)[-1] == "finished"
+    run = multiply(tiny_plan((KILLED,), seeds=(1,), iterations=5), where).runs[0]
+    assert events(where) == ["planned", "started", "planned", "started", "lost", "started", "finished"]
+    assert "its process was killed" in out and "died once" in out
     assert left_by(where / run.name) == straight(run.config, tmp_path / "straight")
-    assert "resumed from the checkpoint" in (where / run.name / "log.txt").read_text()
+    assert (where / run.name / "log.txt").read_text().count("resumed from the checkpoint at step") == 2

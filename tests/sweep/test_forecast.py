@@ -11,7 +11,7 @@ from c2d.sweep import forecast, sweep
 from c2d.sweep.forecast import Rates, check_disk, check_memory, makespan, need, rate_table
 from c2d.sweep.plan import Plan, multiply
 from c2d.sweep.show import budget_line
-from c2d.sweep.terms import Terms, answers, is_remote, seconds
+from c2d.sweep.terms import Terms, seconds
 from c2d.sweep.variants import Variant
 from c2d.sweep.words import duration, size
 from c2d.training.disk import predicted_bytes
@@ -119,17 +119,6 @@ def test_words():
 def test_budgets_that_are_none(text):
     with pytest.raises(UserError, match="accepted: a time such as"):
         seconds(text)
-
-
-def test_addresses():
-    assert not is_remote("127.0.0.1:6379") and not is_remote("localhost:6379") and not is_remote("auto")
-    assert is_remote("10.0.0.7:6379") and is_remote("ray://head:10001")
-    with pytest.raises(UserError, match=r"nothing answers at 127\.0\.0\.1:9 \(Connection refused\)"):
-        answers("127.0.0.1:9")
-    with pytest.raises(UserError, match="accepted: HOST:PORT"):
-        answers("somewhere")
-    with pytest.raises(UserError, match=r"nothing answers at no-such-host\.invalid:6379"):
-        answers("no-such-host.invalid:6379")
 
 
 @pytest.mark.parametrize("terms", [{"workers": 0}, {"threads": 0}, {"gpus": -1.0}, {"gpus": 1.5}, {"retries": -1}])

@@ -6,14 +6,19 @@ import threading
 import time
 
 import pytest
+from ray.exceptions import OutOfMemoryError, RayError
 
 from c2d.cli.main import main
 from c2d.errors import UserError
 from c2d.sweep.again import listing_of
+from c2d.sweep.board import Board, Entry
 from c2d.sweep.directory import SweepDir
-from c2d.sweep.launch import connected
+from c2d.sweep.forecast import Rates, need
+from c2d.sweep.launch import Launcher, _Active, connected
+from c2d.sweep.plan import multiply
 from c2d.sweep.status import lines, rows
 from c2d.sweep.terms import Terms
+from c2d.sweep.transfer import Inbox
 from tests.sweep.faulty_envs import Slow
 from tests.sweep.tiny_plans import carry_out, events, left_by, straight, tiny_plan
 
@@ -58,90 +63,74 @@ def run_name(env):
     return f"gym-tests.sweep.faulty_envs-{env}-c51-s1"
 
 
-def is_as_without_faults(where, name, tmp_path):
-    config = SweepDir(where).known()[name].config
-    return left_by(where / name) == straight(config, tmp_path / "straight" / name)
+def test_error_retry_stop_budget_and_dead_node_with_nothing_shared(cluster, tmp_path, monkeypatch, capsys):
+    """Each time it goes on from what came back through Ray, and ends as if nothing had happened."""
+    where, name, here = tmp_path / "sweep", run_name("Raises"), {"address": cluster.address, "ship": True}
+    plan = tiny_plan((FAULTY + "Raises",), seeds=(1,), iterations=6)
+    with pytest.raises(UserError, match=f"1 of 1 run failed: {name}; 0 are done; why: c2d sweep status"):
+        carry_out(plan, where, Terms(**here))
+    assert events(where) == ["planned", "started", "failed"]  # an error comes again: not tried again
+    is_told_of(where, name)
+    is_left_alone(plan, where)
 
+    (cluster.marks / "mended").touch()
+    saved = [newest(where / name)]
+    struck = when(lambda: newest(where / name) > saved[0], lambda: os.kill(os.getpid(), signal.SIGINT))
+    words = ["sweep", "retry", str(where), "--failed", "--address", cluster.address, "--ship", "True"]
+    assert main([*words, "--envs", FAULTY + "Raises"]) == 130
+    assert struck() and events(where)[3:] == ["planned", "started", "stopped"]
+    out = capsys.readouterr().out
+    assert "1 run in" in out and "asked to stop: 0 of 1 run done, 1 saved or waiting; the same command goes on" in out
 
-def test_deaths_and_errors_stop_no_other_run_and_change_no_result(cluster, tmp_path, monkeypatch, capsys):
-    """A node dies, a run raises, one is killed again and again; on one disk, the dead let go of it and others go on."""
+    saved.append(newest(where / name))
+    board, told = carry_out(plan, where, Terms(**here, budget=1e-9))
+    assert "the budget is used up: 0 of 1 run done" in told[-1] and board.entries[0].state == "waiting"
+
     cluster.add()
-    where = tmp_path / "sweep"
-    slow, raises, killed = (run_name(env) for env in ("Slow", "Raises", "Killed"))
-    plan = tiny_plan([FAULTY + env for env in ("Slow", "Raises", "Killed")], seeds=(1,), iterations=3)
-    struck = kill_the_node_of(cluster, where, slow)
-    with pytest.raises(UserError) as error:
-        carry_out(plan, where, Terms(address=cluster.address, retries=1))
-    assert struck()
-    assert str(error.value).startswith("2 of 3 runs failed: ") and "1 is done" in str(error.value)
-    assert "died 3 times" in str(error.value)
-    assert events(where, slow) == ["planned", "started", "lost", "started", "finished"]
-    assert events(where, raises) == ["planned", "started", "failed"]  # an error comes again: not tried again
-    assert events(where, killed) == ["planned", "started", "lost", "started", "lost", "failed"]
-    states = {row.name: row for row in rows(SweepDir(where))}
-    assert [states[name].state for name in (slow, raises, killed)] == ["done", "failed", "failed"]
-    assert states[raises].error == "RuntimeError: the emulator lost its mind"
-    assert "its process was killed" in states[killed].error and "2 times" in states[killed].error
+    struck = kill_the_node_of(cluster, where, name)
+    board, told = carry_out(plan, where, Terms(**here))
+    assert struck() and board.entries[0].state == "done" and board.entries[0].lost == 1
+    assert "the run is in" in told[-1] and "died once" in told[-1]
+    assert events(where)[7:] == ["planned", "started", "lost", "started", "finished"]
+    log = (where / name / "log.txt").read_text()
+    assert log.count("resumed from the checkpoint at step") == 3
+    assert all(f"at step {steps - 40:,}: exact" in log for steps in saved)
+    monkeypatch.setattr(Slow, "pause", 0.0)
+    assert left_by(where / name) == straight(board.entries[0].run.config, tmp_path / "straight")
+
+
+def is_told_of(where, name):
+    """What went wrong is in the table, and more in the run's log."""
+    row = rows(SweepDir(where))[0]
+    assert (row.state, row.error) == ("failed", "RuntimeError: the emulator lost its mind")
     table = "\n".join(lines(SweepDir(where)))
     assert "the emulator lost its mind" in table and f"c2d sweep retry {where} --failed" in table
-    log = (where / raises / "log.txt").read_text()
+    log = (where / name / "log.txt").read_text()
     assert "Traceback" in log and "the emulator lost its mind" in log
-    log = (where / slow / "log.txt").read_text()
-    assert "resumed from the checkpoint at step" in log
-    assert "nothing is left to do" not in log  # the process on the dead node did not go on by itself
-    leaves_alone(plan, where)
-    retried(where, cluster, {raises, killed}, capsys)
-    monkeypatch.setattr(Slow, "pause", 0.0)
-    for name in (slow, raises, killed):
-        assert is_as_without_faults(where, name, tmp_path)
 
 
-def leaves_alone(plan, where):
-    """The same command touches neither finished nor failed runs."""
+def is_left_alone(plan, where):
+    """By the same command, and by a retry that does not name the code it would import."""
     before = (where / "sweep-events.jsonl").read_bytes()
     _, told = carry_out(plan, where)
-    assert any("2 failed before and are left alone" in line for line in told)
+    assert any("1 failed before and is left alone" in line for line in told)
     assert any("nothing is left to do" in line for line in told)
+    with pytest.raises(UserError, match="code that is not imported because a file names it"):
+        listing_of(where, True, (), 1, "cpu")
     assert (where / "sweep-events.jsonl").read_bytes() == before
 
 
-def retried(where, cluster, names, capsys):
-    """`c2d sweep retry --failed` takes the failed ones, if their code is named, and they end well."""
-    with pytest.raises(UserError, match="code that is not imported because a file names it"):
-        listing_of(where, True, (), 1, "cpu")
-    cluster.mended.touch()
-    words = ["sweep", "retry", str(where), "--failed", "--address", cluster.address]
-    assert main([*words, "--envs", f"{FAULTY}Raises,{FAULTY}Killed"]) == 0
-    out = capsys.readouterr().out
-    assert "2 runs in" in out and "2 to do" in out and f"all 2 runs are in {where}" in out
-    for name in names:
-        assert events(where, name)[-3:] == ["planned", "started", "finished"]
-        assert "resumed from the checkpoint at step" in (where / name / "log.txt").read_text()
-    assert [row.state for row in rows(SweepDir(where))] == ["done"] * 3
-
-
-def test_stopped_out_of_budget_and_its_node_killed_with_nothing_shared(cluster, tmp_path, monkeypatch):
-    """Each time it goes on from what came back through Ray."""
-    where, name, terms = tmp_path / "sweep", run_name("Slow"), Terms(address=cluster.address, ship=True)
-    rarely = tiny_plan((FAULTY + "Slow",), seeds=(1,), iterations=6, **{"checkpoint.every-steps": 0})
-    struck = when((where / name / "weights.safetensors").is_file, lambda: os.kill(os.getpid(), signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
-        carry_out(rarely, where, terms)
-    assert struck() and events(where) == ["planned", "started", "stopped"]
-    saved = newest(where / name)
-    assert saved > 240  # the only checkpoint is the one taken when asked to stop
-    board, told = carry_out(rarely, where, Terms(address=cluster.address, budget=1e-9))
-    assert "the budget is used up: 0 of 1 run done" in told[-1] and board.entries[0].state == "waiting"
-    cluster.add()
-    plan = tiny_plan((FAULTY + "Slow",), seeds=(1,), iterations=6)
-    struck = kill_the_node_of(cluster, where, name)
-    board, told = carry_out(plan, where, terms)
-    assert struck() and board.entries[0].state == "done" and board.entries[0].lost == 1
-    assert "processes or nodes died once" in told[-1]
-    log = (where / name / "log.txt").read_text()
-    assert f"resumed from the checkpoint at step {saved - 40:,}" in log and log.count("resumed from the") == 2
-    monkeypatch.setattr(Slow, "pause", 0.0)
-    assert is_as_without_faults(where, name, tmp_path)
+def test_after_so_many_deaths_a_run_has_failed(tmp_path):
+    """Without processes: what the launcher makes of deaths that Ray tells of."""
+    run = multiply(tiny_plan(seeds=(1,)), tmp_path).runs[0]
+    board, sweep = Board([Entry(run)], Rates()), SweepDir(tmp_path)
+    launcher = Launcher(board, {run.name: need(run, Rates())}, sweep, Terms(retries=1), lambda _: None)
+    active = _Active(board.entries[0], None, Inbox(tmp_path / "run"))
+    launcher._lost(active, RayError("The actor died because its node has died."))
+    assert board.entries[0].state == "waiting" and "goes on from its last checkpoint" in board.notes[0]
+    launcher._lost(active, OutOfMemoryError("Task was killed due to the node running low on memory."))
+    assert board.entries[0].state == "failed" and events(tmp_path) == ["lost", "lost", "failed"]
+    assert sweep.past()[run.name].error == "ended by Ray because memory ran out, 2 times, and 1 retry was allowed"
 
 
 def test_a_ray_of_another_address_is_not_used(cluster):
