@@ -18,6 +18,12 @@ def why(error: Exception) -> str:
     return "its process was killed (the system does that when memory runs out)"
 
 
+def too_often(reason: str, deaths: int, retries: int) -> str:
+    """Why a run is not started once more."""
+    allowed = f"{retries} {'retry was' if retries == 1 else 'retries were'} allowed"
+    return f"{reason}{f', {deaths} times' * (deaths > 1)}, and {allowed}"
+
+
 def last_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1][:300] if lines else type(error).__name__

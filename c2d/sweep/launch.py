@@ -23,7 +23,7 @@ from c2d.agents.trust import TRUSTED
 from c2d.config import to_json
 from c2d.errors import UserError
 from c2d.sweep.board import BUDGET, Board, Entry
-from c2d.sweep.deaths import last_line, why
+from c2d.sweep.deaths import last_line, too_often, why
 from c2d.sweep.directory import SweepDir
 from c2d.sweep.forecast import Need, available_memory
 from c2d.sweep.quiet import without_stderr
@@ -282,11 +282,7 @@ class Launcher:
             entry.leave("waiting", reason)
             self._waiting.appendleft(entry)
         else:
-            self._leave(active, "failed", "failed", self._enough(reason, entry.lost))
-
-    def _enough(self, reason: str, lost: int) -> str:
-        allowed = f"{self.terms.retries} {'retry was' if self.terms.retries == 1 else 'retries were'} allowed"
-        return f"{reason}{f', {lost} times' * (lost > 1)}, and {allowed}"
+            self._leave(active, "failed", "failed", too_often(reason, entry.lost, self.terms.retries))
 
     def _leave(self, active: _Active, state: Any, event: str, error: str | None = None) -> None:
         entry = active.entry
