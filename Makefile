@@ -7,7 +7,7 @@ PEERS := .venv-peers
 PUBLISHED ?= ../shared/data
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart browser test test-published check format bench bench-lens bench-peers study-learning study-faults study-minatar study-sweeps clean
+.PHONY: help setup quickstart browser test test-published check format bench bench-lens bench-peers study-learning study-faults study-minatar study-sweeps study-rates clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -73,8 +73,13 @@ study-minatar: $(READY) ## train the field on MinAtar (hours; goes on where it s
 	$(BIN)/c2d sweep minatar --seeds 2
 	$(BIN)/python bench/minatar_study.py runs/minatar --out docs/results/minatar.md
 
-study-sweeps: $(READY) ## measure throughput, Ray's overhead and recovery, and write docs/results/sweeps.md (quiet machine)
-	$(BIN)/python bench/sweeps.py --seconds 30 --repeats 5 --out docs/results/sweeps.md
+study-sweeps: $(READY) ## measure throughput, Ray's overhead and recovery, and write docs/results/sweeps.md (quiet machine, 8 minutes)
+	$(BIN)/python bench/sweeps.py --out docs/results/sweeps.md
+
+study-rates: $(READY) ## measure every recipe with one thread, for the forecasts of `c2d sweep` (quiet machine, 5 minutes)
+	$(BIN)/c2d bench --recipe all --threads 1 --seconds 2 --json /tmp/c2d-rates-atari.json
+	$(BIN)/c2d bench --recipe all --threads 1 --seconds 2 --env minatar/breakout --json /tmp/c2d-rates-minatar.json
+	$(BIN)/python bench/rates.py /tmp/c2d-rates-atari.json /tmp/c2d-rates-minatar.json
 
 clean: ## remove the virtual environments and caches (runs/ stays)
 	rm -rf $(VENV) $(PEERS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from c2d.sweep.plan import Plan
     from c2d.sweep.terms import Terms
 
-_FLAGS = ("--dry-run", "--failed")  # may stand without True
+_FLAGS = ("--dry-run", "--failed", "--cost")  # may stand without True
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,8 @@ class Sweep(Conditions):
     commas, make as many runs."""
     out: str | None = None
     """Directory for the runs. Default: runs/PLAN."""
+    cost: bool = False
+    """Show what the plan would take on 1, 8 and 64 GPUs at assumed rates, or at --rate, and run nothing."""
 
 
 @dataclass(frozen=True)
@@ -219,6 +221,13 @@ def _go(plan: Plan, chosen: Sweep) -> None:
 
     terms, where = _terms(chosen), Path(chosen.out or f"runs/{plan.name}")
     listing = multiply(plan, where, chosen.threads, _device(chosen))
+    if chosen.cost:
+        from c2d.sweep.cost import cost_lines
+        from c2d.sweep.forecast import need
+
+        _print(f"c2d sweep | cost of plan {plan.name}")
+        print("\n".join(cost_lines(listing.runs, [need(run, Rates(chosen.rate)) for run in listing.runs], chosen.rate)))
+        return
     sweep(Order(plan.name, listing, where, terms, Rates(chosen.rate), dry_run=chosen.dry_run), _print)
 
 

@@ -43,7 +43,8 @@ class Rates:
 
     def __init__(self, stated: float | None = None) -> None:
         self.stated = stated
-        self.table_used = self.measured_used = False
+        self.measured_used = False
+        self._table_threads: set[int] = set()  # with which the rates used from the table were measured
         self._measured: dict[tuple[str, str], list[float]] = {}
 
     def measure(self, runs: Iterable[PlannedRun]) -> None:
@@ -67,9 +68,12 @@ class Rates:
                 return float(np.mean(found))
         if run.config.device != "cpu":
             return None  # the table is of a CPU
-        rate = rate_table().get((run.spec.family, run.config.recipe))
-        self.table_used |= rate is not None
-        return rate
+        known = rate_table().get((run.spec.family, run.config.recipe), {})
+        if not known:
+            return None
+        threads = min(known, key=lambda count: abs(count - (run.config.threads or 1)))
+        self._table_threads.add(threads)
+        return known[threads]
 
     @property
     def source(self) -> str:
@@ -77,15 +81,20 @@ class Rates:
         if self.stated is not None:
             return f"at {self.stated:g} steps/s for each run, as stated"
         names = ["rates measured here"] * self.measured_used
-        names += ["rates of another machine (docs/results/speed-recipes.md, 2 cores)"] * self.table_used
+        if self._table_threads:
+            threads = " or ".join(map(str, sorted(self._table_threads)))
+            names.append(f"a table of rates of another machine, of runs with {threads} thread{'s' * (threads != '1')}")
         return "by " + " and ".join(names) if names else "no rate is known yet; --rate states one"
 
 
 @cache
-def rate_table() -> dict[tuple[str, str], float]:
-    """(family, recipe) -> agent steps per second, as docs/results/speed-recipes.md has them."""
+def rate_table() -> dict[tuple[str, str], dict[int, float]]:
+    """(family, recipe) -> threads -> agent steps per second, as `c2d bench` measured them (bench/rates.py)."""
     text = resources.files("c2d.sweep").joinpath("data/rates.csv").read_text(encoding="utf-8")
-    return {(r["family"], r["recipe"]): float(r["steps_per_second"]) for r in csv.DictReader(text.splitlines())}
+    table: dict[tuple[str, str], dict[int, float]] = {}
+    for row in csv.DictReader(text.splitlines()):
+        table.setdefault((row["family"], row["recipe"]), {})[int(row["threads"])] = float(row["steps_per_second"])
+    return table
 
 
 def need(run: PlannedRun, rates: Rates) -> Need:

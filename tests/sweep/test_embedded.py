@@ -101,7 +101,7 @@ def test_driver_killed_and_started_again_and_then_the_run_killed(driver, tmp_pat
     driver.wait()
     (tmp_path / "second").touch()
     again = start(where)
-    assert again.wait(timeout=120) == 0, where.with_suffix(".out").read_text()
+    assert again.wait(timeout=240) == 0, where.with_suffix(".out").read_text()
     slow = [pid for pid in below if "Agent" in name_of(pid)]  # two of Ray's own helpers take a minute to notice
     wait_until(lambda: not any(alive(pid) for pid in below if pid not in slow))
     for pid in slow:

@@ -1,0 +1,139 @@
+"""Measuring runs on Ray and in plain processes: steps, and the CPU time of all processes that it takes to make them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from c2d.config import to_json
+from c2d.sweep.board import Board, Entry
+from c2d.sweep.directory import SweepDir
+from c2d.sweep.forecast import Rates, need
+from c2d.sweep.launch import Launcher
+from c2d.sweep.plan import Plan, PlannedRun, multiply
+from c2d.sweep.terms import Terms
+from c2d.sweep.variants import Variant
+
+ENV, RECIPE = "minatar/breakout", "c2d"
+SETTINGS = {"schedule.random-history": 100, "checkpoint.every-steps": 0}
+WARM = 200  # steps after which a run counts as under way
+
+
+def runs_of(count: int, threads: int, where: Path, **settings: int) -> list[PlannedRun]:
+    plan = Plan("bench", (Variant(RECIPE, RECIPE),), (ENV,), tuple(range(1, count + 1)), iterations=1_000,
+                settings={**SETTINGS, **settings})  # fmt: skip
+    return multiply(plan, where, threads).runs
+
+
+class Window(NamedTuple):
+    """What was seen between two moments."""
+
+    rate: float  # steps per second of all runs together
+    cpu: float  # milliseconds of CPU time for each step, of all processes
+
+
+class Meter:
+    """Watches runs; the window begins when every run is under way."""
+
+    def __init__(self, count: int, seconds: float) -> None:
+        self.count, self.seconds = count, seconds
+        self.window: Window | None = None
+        self._first: tuple[float, float, list[tuple[float, int]]] | None = None
+
+    def see(self, news: list[tuple[float, int]], cpu: float) -> bool:
+        """Whether the window is over. `news`: of each run, when it was last heard of and the steps it had made then."""
+        if self.window is not None:
+            return True
+        now = time.monotonic()
+        if self._first is None:
+            if len(news) == self.count and min(steps for _, steps in news) >= WARM:
+                self._first = (now, cpu, news)
+            return False
+        began, cpu_before, before = self._first
+        if now - began < self.seconds:
+            return False
+        rate = sum((s1 - s0) / (t1 - t0) for (t0, s0), (t1, s1) in zip(before, news, strict=True))
+        self.window = Window(rate, 1e3 * (cpu - cpu_before) / (rate * (now - began)))
+        print(f"{self.count} at once: {rate:.0f} steps/s, {self.window.cpu:.2f} ms of CPU a step", file=sys.stderr)
+        return True
+
+
+def on_ray(count: int, threads: int, seconds: float) -> Window:
+    """Ray must be connected. Its own processes and this one are counted."""
+    meter = Meter(count, seconds)
+    with tempfile.TemporaryDirectory() as place:
+        sweep = SweepDir(Path(place) / "sweep")
+        sweep.make()
+        runs = runs_of(count, threads, sweep.path)
+        board, stop = Board([Entry(run) for run in runs], Rates()), threading.Event()
+
+        def show(_: Board) -> None:
+            news = [entry._seen for entry in board.of("running") if entry._seen is not None]
+            if meter.see(news, cpu_of([os.getpid(), *below([os.getpid()])])):
+                stop.set()
+
+        needs = {run.name: need(run, Rates()) for run in runs}
+        Launcher(board, needs, sweep, Terms(threads=threads, workers=count), show).go(stop)
+    assert meter.window is not None, "the runs ended before the window did"
+    return meter.window
+
+
+def in_processes(count: int, threads: int, seconds: float) -> Window:
+    """The same runs, each in a process of its own that nobody looks after."""
+    meter = Meter(count, seconds)
+    with tempfile.TemporaryDirectory() as place:
+        news: dict[int, tuple[float, int]] = {}
+        processes = []
+        for number, run in enumerate(runs_of(count, threads, Path(place))):
+            process = subprocess.Popen([sys.executable, "bench/sweep_process.py"], text=True, stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE)  # fmt: skip
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(to_json(run.config)) + "\n")
+            process.stdin.flush()
+            threading.Thread(target=_listen, args=(process, number, news), daemon=True).start()
+            processes.append(process)
+        pids = [process.pid for process in processes]
+        while not meter.see([news[number] for number in sorted(news)], cpu_of([*pids, *below(pids)])):
+            time.sleep(0.1)
+        for process in processes:
+            process.terminate()
+            process.wait()
+    assert meter.window is not None
+    return meter.window
+
+
+def _listen(process: subprocess.Popen[str], number: int, news: dict[int, tuple[float, int]]) -> None:
+    for line in process.stdout or ():
+        news[number] = (time.monotonic(), int(line))
+
+
+def cpu_of(pids: list[int]) -> float:
+    """Seconds of CPU that these processes have taken."""
+    ticks, total = os.sysconf("SC_CLK_TCK"), 0.0
+    for pid in pids:
+        try:
+            words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        total += (int(words[11]) + int(words[12])) / ticks
+    return total
+
+
+def below(pids: list[int]) -> list[int]:
+    """Processes that these have started, and those that they have."""
+    found: list[int] = []
+    for pid in pids:
+        try:
+            tasks = list(Path(f"/proc/{pid}/task").iterdir())
+            words = [word for task in tasks for word in (task / "children").read_text().split()]
+        except OSError:
+            continue
+        found += map(int, words)
+    return found + below(found) if found else []
