@@ -23,7 +23,7 @@ from c2d.sweep.variants import Variant
 
 ENV, RECIPE = "minatar/breakout", "c2d"
 SETTINGS = {"schedule.random-history": 100, "checkpoint.every-steps": 0}
-WARM = 200  # steps after which a run counts as under way
+WARM = 120  # steps after which a run counts as under way
 
 
 def runs_of(count: int, threads: int, where: Path, **settings: int) -> list[PlannedRun]:

@@ -22,6 +22,7 @@ class Entry:
 
     run: PlannedRun
     state: State = "waiting"
+    starting: bool = False  # waits no more for a place, but for a process
     lost: int = 0  # times that its process or node died
     steps: int = 0  # made, random ones included
     rate: float = 0.0  # steps per second of late
@@ -48,7 +49,7 @@ class Entry:
 
     def leave(self, state: State, error: str | None = None) -> None:
         """It is not running any more, or not yet again."""
-        self.state, self.error, self.rate, self._seen = state, error, 0.0, None
+        self.state, self.error, self.rate, self._seen, self.starting = state, error, 0.0, None, False
 
 
 class Board:

@@ -89,7 +89,10 @@ class Display:
 
 def summary(board: Board) -> str:
     """Everything in one line."""
-    counts = ", ".join(f"{board.count(state)} {state}" for state in STATES)
+    starting = sum(entry.starting for entry in board.entries)
+    numbers = {state: board.count(state) - starting * (state == "waiting") for state in STATES}
+    counts = ", ".join(f"{number} {state}" for state, number in numbers.items())
+    counts += f", {starting} starting" * (starting > 0)
     left = board.seconds_left()
     eta = "…" if left is None else duration(left)
     end = f" | {board.stopping}: runs are saving themselves" if board.stopping else f" | ETA {eta}"

@@ -179,14 +179,27 @@ def check_memory(runs: Sequence[PlannedRun], needs: Sequence[Need], memory: int,
         )
 
 
-def check_disk(path: Path, needed: int, smaller: int) -> int:
-    """Refuse a plan that the disk cannot hold; returns the bytes that are free."""
+def check_gpus(share: float) -> None:
+    """Refuse a share of GPUs where there are none."""
+    import torch
+
+    if share and not torch.cuda.is_available():
+        raise UserError(
+            f"--gpus-per-run {share:g}: PyTorch finds no GPU on this machine; leave it out, or give --address"
+        )
+
+
+def free_disk(path: Path) -> int:
+    """Bytes that are left where a directory is or will be."""
     there = next(p for p in (path, *path.absolute().parents) if p.exists())
-    free = shutil.disk_usage(there).free
+    return shutil.disk_usage(there).free
+
+
+def check_disk(path: Path, needed: int, smaller: int, free: int) -> None:
+    """Refuse a plan that the disk cannot hold."""
     if needed > free:
         hint = f"; with --keep-replay False about {size(smaller)}" if smaller < needed else ""
         raise UserError(
-            f"the plan may take {size(needed)} on disk and {there} has {size(free)} left{hint}: make room, choose "
+            f"the plan may take {size(needed)} on disk and {path} has {size(free)} left{hint}: make room, choose "
             "another --out, or lower schedule.replay-capacity"
         )
-    return free

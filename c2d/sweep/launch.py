@@ -202,6 +202,7 @@ class Launcher:
         ahead = 1 if self.terms.address else 0  # one more, so that a cluster that can grow knows that it should
         while self._waiting and len(self._active) < self.board.slots + ahead:
             entry = self._waiting.popleft()
+            entry.starting = True
             need = self.needs[entry.run.name]
             actor = (
                 ray.remote(_Actor)
@@ -227,7 +228,7 @@ class Launcher:
         entry, path = active.entry, active.entry.run.config.directory
         names = [] if shared or not path.is_dir() else listing(path)
         active.actor.start.remote([(name, ray.put((path / name).read_bytes())) for name in names])
-        entry.state, entry.where, entry.error = "running", where, None
+        entry.state, entry.starting, entry.where, entry.error = "running", False, where, None
         self.sweep.tell("started", entry.run.name, where=where, attempt=entry.lost + 1)
 
     def _hear(self) -> None:

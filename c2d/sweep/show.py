@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from c2d.sweep.directory import finished
@@ -32,7 +33,7 @@ def plan_lines(listing: Listing, needs: dict[str, Need]) -> list[str]:
     lines = ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
              for row in cells]  # fmt: skip
     if len(envs) > _MANY:
-        lines.append(f"  environments: {', '.join(envs)}")
+        lines += textwrap.wrap(f"environments: {', '.join(envs)}", 118, initial_indent="  ", subsequent_indent="    ")
     lines += [f"  {variant} is left out: the same as {other}" for variant, other in listing.same.items()]
     return lines
 

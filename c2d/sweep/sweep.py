@@ -12,7 +12,17 @@ from c2d.errors import UserError
 from c2d.sweep.board import BUDGET, Board, Entry
 from c2d.sweep.directory import Past, SweepDir, finished
 from c2d.sweep.display import Display
-from c2d.sweep.forecast import Need, Rates, available_memory, check_disk, check_memory, fitting, need
+from c2d.sweep.forecast import (
+    Need,
+    Rates,
+    available_memory,
+    check_disk,
+    check_gpus,
+    check_memory,
+    fitting,
+    free_disk,
+    need,
+)
 from c2d.sweep.plan import Listing, PlannedRun
 from c2d.sweep.show import budget_line, forecast_lines, plan_lines
 from c2d.sweep.terms import Terms, is_remote, prepare
@@ -116,11 +126,13 @@ def _announce(order: Order, board: Board, todo: Sequence[PlannedRun], needs: dic
         tell("nothing is left to do: raise --seeds or --iterations for more")
         return 1
     memory, slots = _places(terms, todo, [needs[run.name] for run in todo])
-    disk = _disk(order, todo, needs, slots)
-    for line in forecast_lines(todo, needs, order.rates, slots, memory, disk):
+    disk, dropping = _disk(order, todo, needs, slots)
+    free = free_disk(order.where)
+    for line in forecast_lines(todo, needs, order.rates, slots, memory, (disk, free)):
         tell(line)
     if terms.budget is not None:
         tell(budget_line(todo, needs, slots, terms.budget))
+    check_disk(order.where, disk, dropping, free)
     if order.dry_run:
         tell("nothing was run: leave out --dry-run to start")
     return slots
@@ -135,6 +147,7 @@ def _places(terms: Terms, todo: Sequence[PlannedRun], needs: Sequence[Need]) -> 
         memory = memory_of_largest_node()
         check_memory(todo, needs, memory, None)
         return memory, max(min(room(terms, largest), len(todo)), 1)
+    check_gpus(terms.gpus)
     memory = available_memory()
     check_memory(todo, needs, memory, terms.workers)
     wanted = terms.workers or max(len(os.sched_getaffinity(0)) // terms.threads, 1)
@@ -142,13 +155,12 @@ def _places(terms: Terms, todo: Sequence[PlannedRun], needs: Sequence[Need]) -> 
 
 
 def _disk(order: Order, todo: Sequence[PlannedRun], needs: dict[str, Need], slots: int) -> tuple[int, int]:
-    """Bytes needed beyond what is there, and free."""
+    """Bytes needed beyond what is there, and how many without replays."""
     there = sum(_used(run.config.directory) for run in todo)
     keeping = max(sum(needs[run.name].disk for run in todo) - there, 0)
     at_once = sorted((needs[run.name].disk for run in todo), reverse=True)[:slots]
     dropping = max(sum(needs[run.name].disk_without_replay for run in todo) + sum(at_once) - there, 0)
-    needed = keeping if order.terms.keep_replay else dropping
-    return needed, check_disk(order.where, needed, dropping)
+    return keeping if order.terms.keep_replay else dropping, dropping
 
 
 def _used(path: Path) -> int:

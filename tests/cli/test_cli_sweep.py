@@ -74,6 +74,7 @@ def test_plan_file(capsys, tmp_path):
         (["sweep", "minatar", "--threads", "0"], "--threads is 0"),
         (["sweep", "minatar", "--budget", "soon"], '--budget is "soon"'),
         (["sweep", "minatar", "--rate", "-1"], "--rate is -1"),
+        (["sweep", "smoke", "--gpus-per-run", "0.25"], "PyTorch finds no GPU on this machine"),
         (["sweep", "minatar", "--set", "head.atoms"], "accepted: setting=value"),
         (["sweep", "minatar", "--iterations", "2", "--steps", "5"], "either iterations or steps"),
         (["sweep", "minatar", "--address", "127.0.0.1:9"], "nothing answers at 127.0.0.1:9"),

@@ -8,7 +8,7 @@ import pytest
 
 from c2d.errors import UserError
 from c2d.sweep import forecast, sweep
-from c2d.sweep.forecast import Rates, check_disk, check_memory, makespan, need, rate_table
+from c2d.sweep.forecast import Rates, check_disk, check_memory, free_disk, makespan, need, rate_table
 from c2d.sweep.plan import Plan, multiply
 from c2d.sweep.show import budget_line
 from c2d.sweep.terms import Terms, seconds
@@ -92,8 +92,9 @@ def test_a_plan_too_large_for_the_machine_is_not_started(tmp_path, monkeypatch):
 
 def test_too_much_disk_is_refused(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"may take .* on disk and .* left; with --keep-replay False"):
-        check_disk(tmp_path / "not" / "yet", 10**18, 10**15)
-    assert check_disk(tmp_path / "not" / "yet", 10, 10) > 10
+        check_disk(tmp_path, 10**18, 10**15, free=10**17)
+    check_disk(tmp_path, 10, 10, free=10)
+    assert free_disk(tmp_path / "not" / "yet") > 10
     monkeypatch.setattr(forecast.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10**6})())
     with pytest.raises(UserError, match="the plan may take"):
         carry_out(tiny_plan(), tmp_path / "sweep")
