@@ -23,7 +23,7 @@ from c2d.sweep.variants import Variant
 
 ENV, RECIPE = "minatar/breakout", "c2d"
 SETTINGS = {"schedule.random-history": 100, "checkpoint.every-steps": 0}
-WARM = 120  # steps after which a run counts as under way
+WARM = 101  # steps after which a run has begun to learn
 
 
 def runs_of(count: int, threads: int, where: Path, **settings: int) -> list[PlannedRun]:
@@ -59,6 +59,8 @@ class Meter:
         began, cpu_before, before = self._first
         if now - began < self.seconds:
             return False
+        if any(t1 == t0 for (t0, _), (t1, _) in zip(before, news, strict=True)):
+            return False  # so slow that there are no news of some run yet
         rate = sum((s1 - s0) / (t1 - t0) for (t0, s0), (t1, s1) in zip(before, news, strict=True))
         self.window = Window(rate, 1e3 * (cpu - cpu_before) / (rate * (now - began)))
         print(f"{self.count} at once: {rate:.0f} steps/s, {self.window.cpu:.2f} ms of CPU a step", file=sys.stderr)

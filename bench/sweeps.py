@@ -22,6 +22,7 @@ from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # all of Ray on 127.0.0.1
+os.environ.setdefault("RAY_worker_niceness", "0")  # as in sweeps
 
 from sweep_meters import ENV, RECIPE, Window, in_processes, on_ray, runs_of
 

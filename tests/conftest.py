@@ -5,6 +5,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray, whoever imports it, takes 127.0.0.1 for what it is
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ.setdefault("RAY_worker_niceness", "0")  # its processes are waited for by tests beside which they run
 
 import pytest
 import torch

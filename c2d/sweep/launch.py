@@ -32,6 +32,7 @@ from c2d.sweep.transfer import Inbox, listing
 from c2d.sweep.worker import News, Request, Trainer
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_worker_niceness", "0")  # of an embedded Ray: runs are no less urgent than `c2d train`
 try:
     import ray
     import ray.exceptions
@@ -202,8 +203,7 @@ class Launcher:
         ahead = 1 if self.terms.address else 0  # one more, so that a cluster that can grow knows that it should
         while self._waiting and len(self._active) < self.board.slots + ahead:
             entry = self._waiting.popleft()
-            entry.starting = True
-            need = self.needs[entry.run.name]
+            entry.starting, need = True, self.needs[entry.run.name]
             actor = (
                 ray.remote(_Actor)
                 .options(num_cpus=self.terms.threads, num_gpus=self.terms.gpus, memory=need.memory, max_concurrency=3)
