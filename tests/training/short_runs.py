@@ -17,8 +17,8 @@ def short_config(env, path, seed=1, iterations=2, steps=120, recipe="c2d", **cha
             "steps_per_iteration": steps,
             "random_history": 60,
             "replay_capacity": 150,  # the ring comes round
-            "batch_size": 8,
-            "update_period": 4,
+            "batch_size": 4,
+            "update_period": 8,
             "target_period": 50,
             "epsilon_decay_steps": 100,
             **changes,
