@@ -70,7 +70,7 @@ def document(found: dict[str, list[list[float]]], args: argparse.Namespace, load
             "# A run that is watched",
             "",
             f"One run of C2D on {args.env} with one thread, watched and not in turns. Watched: its page and the table",
-            f"of runs are open in Chromium on the same machine. Windows of {args.seconds:.0f} s; figures: the median of",
+            f"of runs are open in Chromium on the same machine. Windows of {args.seconds:.0f} s; figures: medians of",
             "the steps per second of the window's iterations (400 steps each), as the run itself recorded them.",
             "",
             "| pair | unwatched, steps/s | watched, steps/s | ratio |",
