@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 
+from c2d.agents.parts import Implicit
 from c2d.api import train
 from c2d.config import default_config
 
@@ -25,7 +26,9 @@ def short_config(env, path, seed=1, iterations=2, steps=120, recipe="c2d", **cha
         },
     )
     head = replace(config.agent.head, hidden=16)
-    if recipe == "c2d":
+    if isinstance(head, Implicit):
+        head = replace(head, atoms=8, target_atoms=8, policy_atoms=8)
+    elif recipe == "c2d":
         head = replace(head, atoms=8, embedding=16)
     return replace(config, agent=replace(config.agent, schedule=schedule, head=head))
 
