@@ -55,8 +55,9 @@ $(PEERS)/.ready: constraints.txt
 		stable-baselines3==2.9.2 ale-py opencv-python-headless
 	@touch $@
 
-bench-lens: $(READY) browser ## measure painted pictures per second of the lens in Chromium (quiet machine, 3 minutes)
+bench-lens: $(READY) browser ## measure painted pictures per second of the lens in Chromium and a run's speed when watched (quiet machine, 7 minutes)
 	$(BIN)/python bench/lens_rate.py --out docs/results/lens.md
+	$(BIN)/python bench/watched_training.py --out docs/results/watched.md
 
 bench-peers: $(READY) $(PEERS)/.ready ## compare speed with Stable-Baselines3 (quiet machine, about 6 minutes)
 	$(BIN)/python bench/against_sb3.py --out docs/results/speed-against-sb3.md

@@ -152,6 +152,14 @@ class Checkpoints:
                 continue
             self._needed[other.name] = names
 
+    def restate(self, path: Path, **changes: Any) -> None:
+        """Change values of a checkpoint's state, in a directory that is not a run yet."""
+        manifest = _read_manifest(path / MANIFEST)
+        data = _to_json({**json.loads((path / STATE).read_bytes()), **changes})
+        manifest["files"][STATE] = _seal(data)
+        write_flushed(path / STATE, data)
+        write_flushed(path / MANIFEST, _sign(manifest))
+
     def _place(self, contents: dict[str, bytes], final: Path) -> None:
         temporary = self.path / f".{final.name}.{os.getpid()}.tmp"
         shutil.rmtree(temporary, ignore_errors=True)

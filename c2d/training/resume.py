@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from c2d.config import Config, flat, from_json, to_json
@@ -47,20 +49,29 @@ def why_inexact(header: dict[str, Any], versions: dict[str, str], machine: dict[
 
 
 def config_of(run_dir: RunDir, warn: Callable[[str], None]) -> Config:
-    """The config of a run; from a checkpoint if the run's own file is damaged."""
+    """The config of a run; that of its newest whole checkpoint if the run's own file was damaged or changed since."""
+    own, trouble = None, ""
     try:
-        return run_dir.read_config()
+        own = run_dir.read_config()
     except UserError as error:
-        checkpoints = Checkpoints(run_dir.path)
-        for path in checkpoints.newest_first():
-            try:
-                config = from_json(checkpoints.read(path).state["config"])
-            except (Damaged, UserError, KeyError):
-                continue
+        trouble = str(error)
+    for path, saved in _saved_configs(Checkpoints(run_dir.path)):
+        if own is not None:
+            changed = differences(saved, own)
+            if not changed:
+                return own
+            trouble = f"{run_dir.config} was changed after the checkpoint ({'; '.join(changed)})"
+        warn(f"{trouble}; taken from {path} instead")
+        return saved
+    return own or run_dir.read_config()
+
+
+def _saved_configs(checkpoints: Checkpoints) -> Iterator[tuple[Path, Config]]:
+    for path in checkpoints.newest_first():
+        with suppress(Damaged, UserError, KeyError):
+            config = from_json(checkpoints.read(path).state["config"])
             if isinstance(config, Config):
-                warn(f"{error}; taken from {path} instead")
-                return config
-        raise
+                yield path, config
 
 
 def continue_from(
@@ -94,7 +105,9 @@ def fork(source: RunDir, target: RunDir, config: Config, warn: Callable[[str], N
             warn(f"checkpoint {path.name} cannot be used: {error}; the one before it is tried")
             continue
         _trial(checkpoints, checkpoint, config)
-        shutil.copytree(path, target.path / "checkpoints" / path.name)
+        copy = target.path / "checkpoints" / path.name
+        shutil.copytree(path, copy)
+        Checkpoints(target.path).restate(copy, config=to_json(config))
         (target.path / "replay").mkdir()
         for segment in checkpoint.segments:
             shutil.copyfile(checkpoints.journal.path / segment.name, target.path / "replay" / segment.name)

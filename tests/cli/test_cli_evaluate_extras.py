@@ -96,11 +96,12 @@ def test_games_cut_too_early_for_any_calibration(tmp_path, capsys):
 
 
 def test_without_matplotlib_the_numbers_remain(run, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("c2d.evaluation.calibration_report.can_plot", lambda: False)
+    monkeypatch.setattr("c2d.drawing.can_draw", lambda: False)
+    monkeypatch.setattr("c2d.cli.evaluate_extras.can_draw", lambda: False)
     assert main(["evaluate", str(run), "--calibration", "--games", "3"]) == 0
     assert "it needs matplotlib, pip install 'c2d[report]'" in capsys.readouterr().out
     assert main(["evaluate", str(run), "--calibration", "--plot", str(tmp_path / "a.svg")]) == 2
-    assert "--plot needs matplotlib: pip install 'c2d[report]'" in capsys.readouterr().err
+    assert "--plot: figures need matplotlib: pip install 'c2d[report]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -110,10 +111,10 @@ def test_without_matplotlib_the_numbers_remain(run, tmp_path, capsys, monkeypatc
         (["--risk", "cvar:0"], "ALPHA is 0; accepted: a number above 0 and at most 1"),
         (["--risk", "cvar"], "cvar needs a number"),
         (["--risk", "cvar:0.1", "--games", "1"], "give --games 2 or more"),
-        (["--calibration", "--plot", "{tmp}/a.pdf"], "accepted: a name that ends in .svg or .png"),
+        (["--calibration", "--plot", "{tmp}/a.gif"], "the name must end in .svg or .png or .pdf"),
         (["--calibration", "--plot", "{tmp}/missing/a.svg"], "in a directory that exists"),
         (["--plot", "{tmp}/a.svg"], "--plot is the picture of --calibration"),
-        (["--video", "{tmp}/a.gif"], "accepted: a name that ends in .mp4"),
+        (["--video", "{tmp}/a.gif"], "the name must end in .mp4"),
         (["--video", "{tmp}/missing/a.mp4"], "in a directory that exists"),
         (["--video", "{tmp}/a.mp4", "--video-seconds", "0"], "--video-seconds is 0; accepted: above 0"),
         (["--video-seconds", "3"], "--video-seconds limits --video"),

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from c2d.cli.main import main
-from c2d.reporting.figures.style import drawing, files, looks, short_number
+from c2d.drawing import drawing
+from c2d.reporting.figures.style import files, looks, short_number
 from c2d.reporting.figures.summary import improvement
 from c2d.reporting.page import Section, page
 from c2d.reporting.published import paper_score_table

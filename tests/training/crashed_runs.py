@@ -7,13 +7,15 @@ import pytest
 from tests.training.short_runs import short_config
 from tests.training.test_resume import go, saving
 
+GAME = "minatar/breakout"  # saving is the same for every game, and this one is quick; Atari's: test_resume.py
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """A straight run, and one that crashed with two checkpoints behind it."""
     where = tmp_path_factory.mktemp("faults")
-    wanted = go(saving(short_config("breakout", where / "straight"))).digests
-    go(saving(short_config("breakout", where / "crashed"), every_steps=60), crash=190)
+    wanted = go(saving(short_config(GAME, where / "straight"))).digests
+    go(saving(short_config(GAME, where / "crashed"), every_steps=60), crash=190)
     return where, wanted
 
 
@@ -21,4 +23,4 @@ def runs(tmp_path_factory):
 def crashed(runs, tmp_path):
     where, wanted = runs
     shutil.copytree(where / "crashed", tmp_path / "run")
-    return tmp_path / "run", saving(short_config("breakout", tmp_path / "run"), every_steps=60), wanted, where
+    return tmp_path / "run", saving(short_config(GAME, tmp_path / "run"), every_steps=60), wanted, where

@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 
+from c2d.agents.parts import Implicit
 from c2d.api import train
 from c2d.config import default_config
 
@@ -17,15 +18,17 @@ def short_config(env, path, seed=1, iterations=2, steps=120, recipe="c2d", **cha
             "steps_per_iteration": steps,
             "random_history": 60,
             "replay_capacity": 150,  # the ring comes round
-            "batch_size": 8,
-            "update_period": 4,
+            "batch_size": 4,
+            "update_period": 8,
             "target_period": 50,
             "epsilon_decay_steps": 100,
             **changes,
         },
     )
     head = replace(config.agent.head, hidden=16)
-    if recipe == "c2d":
+    if isinstance(head, Implicit):
+        head = replace(head, atoms=8, target_atoms=8, policy_atoms=8)
+    elif recipe == "c2d":
         head = replace(head, atoms=8, embedding=16)
     return replace(config, agent=replace(config.agent, schedule=schedule, head=head))
 

@@ -19,7 +19,7 @@ from c2d.training import saving as saving_module
 from c2d.training.checkpoint import Checkpoints
 from c2d.training.lock import locked
 from c2d.training.record import LineFile
-from tests.training.crashed_runs import crashed, runs
+from tests.training.crashed_runs import GAME, crashed, runs
 from tests.training.short_runs import short_config
 from tests.training.test_resume import go, results, saving
 
@@ -54,16 +54,30 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(file, how, crashe
     assert resumed.digests == wanted and results(run) == results(where / "straight")
 
 
-@pytest.mark.parametrize("how", ["flip", "cut", "remove"])
-def test_a_damaged_replay_is_named(how, crashed):
-    run, config, wanted, where = crashed
+def harm_newest_replay(run, how):
     checkpoints = Checkpoints(run)
     newest, before = checkpoints.newest_first()
     own = {s.name for s in checkpoints.read(newest).segments} - {s.name for s in checkpoints.read(before).segments}
     harm(run / "replay" / own.pop(), how)
+
+
+@pytest.mark.parametrize("how", ["flip", "cut", "remove"])
+def test_a_damaged_replay_is_named(how, crashed):
+    run, config, wanted, where = crashed
+    harm_newest_replay(run, how)
     resumed = go(config)
     assert any("warning" in text and "slots-" in text for text in resumed.notices)
     assert resumed.digests == wanted and results(run) == results(where / "straight")
+
+
+def test_a_damaged_replay_of_compressed_pictures_is_named(tmp_path):
+    wanted = go(saving(short_config("breakout", tmp_path / "straight"))).digests
+    config = saving(short_config("breakout", tmp_path / "run"), every_steps=60)
+    go(config, crash=190)
+    harm_newest_replay(tmp_path / "run", "flip")
+    resumed = go(config)
+    assert any("warning" in text and "slots-" in text for text in resumed.notices)
+    assert resumed.digests == wanted
 
 
 def test_when_all_is_damaged_the_run_begins_again(crashed):
@@ -96,6 +110,17 @@ def test_command_mends_a_damaged_config(crashed, capsys):
     assert results(run) == results(where / "straight")
 
 
+def test_a_setting_changed_in_the_file_is_told_and_not_used(crashed, capsys):
+    """By hand, or by a bit of the disk: the run's settings are those it was saved with."""
+    run, config, _, where = crashed
+    text = (run / "config.json").read_text()
+    (run / "config.json").write_text(text.replace('"gamma": 0.99', '"gamma": 0.98'))
+    assert read_config(run / "config.json") != config
+    assert main(["resume", str(run)]) == 0
+    assert "config.json was changed after the checkpoint (schedule.gamma: 0.99 → 0.98)" in capsys.readouterr().err
+    assert results(run) == results(where / "straight") and read_config(run / "config.json") == config
+
+
 # ------------------------------------------------------------------------------------------ disks that refuse
 
 
@@ -112,7 +137,7 @@ def test_a_full_disk_does_not_stop_training(tmp_path, monkeypatch, runs):
         write_flushed(path, data)
 
     monkeypatch.setattr(checkpoint_module, "write_flushed", refusing)
-    trained = go(saving(short_config("breakout", tmp_path / "run"), every_steps=20))
+    trained = go(saving(short_config(GAME, tmp_path / "run"), every_steps=20))
     warnings = [text for text in trained.notices if text.startswith("warning: ")]
     assert len(warnings) == 2, warnings
     assert "the checkpoint at step" in warnings[0] and "No space left on device; training goes on" in warnings[0]
@@ -125,7 +150,7 @@ def test_a_full_disk_does_not_stop_training(tmp_path, monkeypatch, runs):
 
 def test_a_disk_that_stays_full_keeps_the_last_good_checkpoint(tmp_path, monkeypatch, runs):
     where, wanted = runs
-    config = saving(short_config("breakout", tmp_path / "run"), every_steps=60)
+    config = saving(short_config(GAME, tmp_path / "run"), every_steps=60)
 
     def refusing(path, data):
         if any(True for _ in Checkpoints(tmp_path / "run").newest_first()):
@@ -203,7 +228,7 @@ def test_a_clock_that_goes_backwards_changes_nothing(tmp_path, monkeypatch, runs
     where, wanted = runs
     now = iter(range(10**6, 0, -1000))
     monkeypatch.setattr(time, "time", lambda: float(next(now)))
-    config = saving(short_config("breakout", tmp_path / "run"), every_minutes=1e-3)
+    config = saving(short_config(GAME, tmp_path / "run"), every_minutes=1e-3)
     go(config, stop=90)
     assert go(config).digests == wanted
     assert results(tmp_path / "run") == results(where / "straight")

@@ -66,6 +66,8 @@ def test_no_code_is_imported_because_a_file_names_it(crashed, tmp_path, monkeypa
     config = json.loads((run / "config.json").read_text())
     config["env"], config["rules"] = "gym/evil:Env", {"class": "GymRules"}
     (run / "config.json").write_text(json.dumps(config))
+    for path in Checkpoints(run).newest_first():
+        rewrite(path, lambda state: state.update(config=config))
     for words in (["resume", str(run)], ["resume", str(run), "--env", "other:Env"], ["evaluate", str(run)]):
         assert main(words) == 2
         error = capsys.readouterr().err

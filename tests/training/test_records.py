@@ -20,8 +20,8 @@ from tests.training.short_runs import short_config, short_run
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     path = tmp_path_factory.mktemp("records") / "run"
-    return short_run("gym/CartPole-v1", path, iterations=3, steps=100), short_config(
-        "gym/CartPole-v1", path, iterations=3, steps=100
+    return short_run("gym/CartPole-v1", path, iterations=3, steps=100, update_period=4), short_config(
+        "gym/CartPole-v1", path, iterations=3, steps=100, update_period=4
     )
 
 
@@ -99,7 +99,7 @@ def test_summary_config_and_weights(finished):
 
 def test_weights_are_those_of_the_online_network(finished, tmp_path):
     """The saved agent gives the same law as the learner that made it."""
-    config = short_config("gym/CartPole-v1", tmp_path / "run", iterations=3, steps=100)
+    config = short_config("gym/CartPole-v1", tmp_path / "run", iterations=3, steps=100, update_period=4)
     session = Session(config)
     session.fill_history()
     for _ in range(300):

@@ -175,7 +175,7 @@ def test_the_lens_plays_scrubs_and_exports(server, page, chromium, tmp_path):
     page.evaluate("document.querySelector('.past input').focus()")
     page.keyboard.press("Home")  # scrub to the oldest: the game waits
     until(page, "!lens.playing && lens.stage.at === 0 && document.querySelector('#play').textContent === 'Play'")
-    assert "steps back" in page.inner_text(".where")
+    until(page, "document.querySelector('.where').textContent.includes('steps back')")
     page.focus("canvas.law")
     page.keyboard.press("ArrowRight")
     until(page, "document.querySelector('.reading').textContent.includes('probability')")
@@ -231,8 +231,9 @@ def send_bad_messages(page):
 def test_a_token_lets_a_browser_in(trained, page):
     server = Server(trained, host="0.0.0.0", token="a-token-of-some-length")
     try:
-        # a page of its own: the browser tells of each 401, some time after the answer
-        refused = page.context.new_page()
+        refused = (
+            page.context.new_page()
+        )  # a page of its own: the browser tells of each 401, some time after the answer
         assert refused.goto(server.url).status == 401
         assert "token is missing" in refused.inner_text("body")
         refused.close()

@@ -152,7 +152,7 @@ function arrange() {
     const line = lines.get(row.id);
     if (body.rows[place] !== line) body.insertBefore(line, body.rows[place] ?? null);
   });
-  byId("shown").textContent = shown.length === rows.size ? `${rows.size} runs` : `${shown.length} of ${rows.size} runs`;
+  byId("shown").textContent = shown.length === rows.size ? `${rows.size} ${rows.size === 1 ? "run" : "runs"}` : `${shown.length} of ${rows.size} runs`;
   const empty = byId("empty");
   empty.classList.toggle("hidden", shown.length > 0);
   empty.textContent = rows.size ? "No run fits the filter." : "No runs here yet. Train one with c2d train minatar/breakout: it appears by itself.";

@@ -1,0 +1,127 @@
+"""Whether a training run is slowed by being watched: the same run, unwatched and watched in turns.
+
+    python bench/watched_training.py --out docs/results/watched.md
+
+Watched: its page and the table of runs are open in Chromium, two pages that follow it live. The trainer has one thread,
+so that the server and the browser have a core of their own. Leave the machine alone meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from playwright.sync_api import Browser, sync_playwright
+
+from c2d.training.passport import machine, versions
+
+TRAIN = ["--threads", "1", "--tensorboard", "False", "--iterations", "100000", "--schedule.steps-per-iteration", "400"]
+
+
+def speeds(records: Path, seconds: float) -> list[float]:
+    """Steps per second of every iteration that began and ended within the next `seconds`."""
+    known, end = len(records.read_text().splitlines()), time.monotonic() + seconds
+    time.sleep(seconds)
+    assert time.monotonic() >= end
+    lines = [json.loads(line) for line in records.read_text().splitlines()[known:]]
+    return [line["measured"]["steps_per_second"] for line in lines[1:]]  # the first began before
+
+
+def wait_for_lines(records: Path, count: int) -> None:
+    end = time.monotonic() + 120
+    while not records.exists() or len(records.read_text().splitlines()) < count:
+        if time.monotonic() > end:
+            raise SystemExit(f"no records in {records}")
+        time.sleep(0.2)
+
+
+def measure(browser: Browser, url: str, run: Path, windows: int, seconds: float) -> dict[str, list[list[float]]]:
+    found: dict[str, list[list[float]]] = {"unwatched": [], "watched": []}
+    for _ in range(windows):
+        found["unwatched"].append(speeds(run / "records.jsonl", seconds))
+        context = browser.new_context(viewport={"width": 1366, "height": 768})
+        for address in (url, f"{url}/run?run={run.name}"):
+            context.new_page().goto(address)
+        found["watched"].append(speeds(run / "records.jsonl", seconds))
+        context.close()
+    return found
+
+
+def document(found: dict[str, list[list[float]]], args: argparse.Namespace, load: float) -> str:
+    facts, names = machine(threads=1), ("python", "c2d", "torch")
+    medians = {name: [statistics.median(window) for window in windows] for name, windows in found.items()}
+    ratios = [two / one for one, two in zip(medians["unwatched"], medians["watched"], strict=True)]
+    rows = [
+        f"| {k + 1} | {one:.1f} | {two:.1f} | {ratio:.3f} |"
+        for k, (one, two, ratio) in enumerate(zip(*medians.values(), ratios, strict=True))
+    ]
+    return "\n".join(
+        [
+            "# A run that is watched",
+            "",
+            f"One run of C2D on {args.env} with one thread, watched and not in turns. Watched: its page and the table",
+            f"of runs are open in Chromium on the same machine. Windows of {args.seconds:.0f} s; figures: medians of",
+            "the steps per second of the window's iterations (400 steps each), as the run itself recorded them.",
+            "",
+            "| pair | unwatched, steps/s | watched, steps/s | ratio |",
+            "|---:|---:|---:|---:|",
+            *rows,
+            "",
+            f"Median ratio {statistics.median(ratios):.3f}; ratios of neighbouring unwatched windows: "
+            + ", ".join(f"{b / a:.3f}" for a, b in zip(medians["unwatched"], medians["unwatched"][1:], strict=False)),
+            "",
+            f"- Command: `python bench/watched_training.py --windows {args.windows} --seconds {args.seconds:.0f}`",
+            f"- Machine: {facts['cpu']}, {facts['cores']} cores; load average at the start {load:.1f}",
+            f"- Versions: {', '.join(f'{name} {versions()[name]}' for name in names)}",
+            "",
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--env", default="minatar/breakout")
+    parser.add_argument("--windows", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--out", type=Path, default=None)
+    args = parser.parse_args()
+    load, root = os.getloadavg()[0], Path(tempfile.mkdtemp(prefix="c2d-watched-"))
+    run, started = root / "run", []
+    python = [sys.executable, "-m", "c2d.cli.main"]
+    quiet = {**os.environ, "OMP_NUM_THREADS": "1"}
+    try:
+        train = [*python, "train", args.env, "--run-dir", str(run), *TRAIN]
+        started.append(subprocess.Popen(train, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=quiet))
+        server = subprocess.Popen([*python, "serve", str(root), "--port", "0"], stdout=subprocess.PIPE, text=True)
+        started.append(server)
+        assert server.stdout is not None
+        url = re.search(r"open (\S+)", server.stdout.readline())[1]  # type: ignore[index]
+        wait_for_lines(run / "records.jsonl", 8)
+        with sync_playwright() as playwright:
+            chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+            browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+            found = measure(browser, url, run, args.windows, args.seconds)
+            browser.close()
+    finally:
+        for process in started:
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+        shutil.rmtree(root, ignore_errors=True)
+    text = document(found, args, load)
+    print(text)
+    if args.out is not None:
+        args.out.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
