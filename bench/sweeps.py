@@ -51,7 +51,7 @@ def first_step(words: list[str], where: Path) -> float:
         if process.poll() is not None:
             raise SystemExit(f"{' '.join(words)} ended early")
     took = time.monotonic() - began
-    process.send_signal(signal.SIGINT)
+    process.terminate()
     process.wait()
     return took
 
