@@ -16,6 +16,7 @@ from c2d.sweep.worker import Request, Trainer
 from c2d.training.checkpoint import Checkpoints
 from c2d.training.resume import continue_from
 from c2d.training.session import Session
+from tests.sweep.faulty_envs import Raises
 from tests.sweep.tiny_plans import left_by, straight, tiny_plan
 
 
@@ -169,7 +170,9 @@ def test_worker_on_the_same_disk_works_in_place_and_stops_when_told(tmp_path):
     assert list((config.directory / "checkpoints").iterdir())
 
 
-def test_worker_tells_errors_in_one_line_and_logs_the_rest(tmp_path):
+def test_worker_tells_errors_in_one_line_and_logs_the_rest(tmp_path, monkeypatch):
+    monkeypatch.setenv("C2D_TEST_MARKS", str(tmp_path))
+    monkeypatch.setattr(Raises, "pause", 0.0)
     config = multiply(tiny_plan(("tests.sweep.faulty_envs:Raises",), seeds=(1,)), tmp_path).runs[0].config
     news = finish(begin(config, tmp_path, ship=False), Inbox(tmp_path))
     assert (news.state, news.error) == ("failed", "RuntimeError: the emulator lost its mind")
