@@ -19,13 +19,13 @@ KILLED = "tests.sweep.faulty_envs:KilledOnce"
 
 
 def command(where):
-    words = ["sweep", "--recipes", "c51", "--envs", KILLED, "--seeds", "1", "--iterations", "5", "--out", str(where)]
+    words = ["sweep", "--recipes", "c51", "--envs", KILLED, "--seeds", "1", "--iterations", "8", "--out", str(where)]
     return [sys.executable, "-m", "c2d.cli.main", *words, "--set", *(f"{name}={value}" for name, value in TINY.items())]
 
 
-def start(where):
+def start(where, **variables):
     out = open(where.with_suffix(".out"), "w")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "C2D_TEST_MARKS": str(where.parent)}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
     for name in ("RAY_ADDRESS", LOOPBACK):  # of other tests
         environment.pop(name, None)
     return subprocess.Popen(command(where), stdout=out, stderr=subprocess.STDOUT, env=environment)
@@ -99,8 +99,7 @@ def test_driver_killed_and_started_again_and_then_the_run_killed(driver, tmp_pat
     assert addresses and addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}  # 127.0.0.1 and nothing else
     driver.send_signal(signal.SIGKILL)
     driver.wait()
-    (tmp_path / "second").touch()
-    again = start(where)
+    again = start(where, C2D_TEST_KILL=str(tmp_path / "killed"))  # what may be left of the first does not see it
     assert again.wait(timeout=240) == 0, where.with_suffix(".out").read_text()
     slow = [pid for pid in below if "Agent" in name_of(pid)]  # two of Ray's own helpers take a minute to notice
     wait_until(lambda: not any(alive(pid) for pid in below if pid not in slow))
@@ -110,7 +109,7 @@ def test_driver_killed_and_started_again_and_then_the_run_killed(driver, tmp_pat
     out = where.with_suffix(".out").read_text()
     assert "the run is in" in out and "Traceback" not in out
     monkeypatch.setattr(Slow, "pause", 0.0)
-    run = multiply(tiny_plan((KILLED,), seeds=(1,), iterations=5), where).runs[0]
+    run = multiply(tiny_plan((KILLED,), seeds=(1,), iterations=8), where).runs[0]
     assert events(where) == ["planned", "started", "planned", "started", "lost", "started", "finished"]
     assert "its process was killed" in out and "died once" in out
     assert left_by(where / run.name) == straight(run.config, tmp_path / "straight")
