@@ -57,6 +57,10 @@ class Agent:
         parts = (part.cpu().numpy() for part in (self.phi.back(atoms), atoms, probs))
         return Distribution(*(part[0] if single else part for part in parts))
 
+    def finite(self) -> bool:
+        """Whether all of its weights are numbers: those of an agent that diverged are not."""
+        return all(bool(torch.isfinite(tensor).all()) for tensor in self.network.state_dict().values())
+
     def to_bytes(self) -> bytes:
         """The weights as safetensors."""
         state = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}

@@ -51,8 +51,8 @@ def main(arguments: Sequence[str]) -> None:
         raise UserError("--replications must be at least 100, --seed 0 or greater")
     from c2d.reporting.assemble import choice, unlike, unlike_agents
     from c2d.reporting.compare import elsewhere, on_atari, unlike_rules
-    from c2d.reporting.field import gather, human_games
-    from c2d.reporting.matching import match
+    from c2d.reporting.field import gather
+    from c2d.reporting.matching import match_atari
     from c2d.reporting.own import read_own
 
     how = choice(chosen.convention, chosen.references, chosen.replications, chosen.seed)
@@ -61,10 +61,10 @@ def main(arguments: Sequence[str]) -> None:
     print(f"c2d compare | {len(own)} run{'s' * (len(own) != 1)} of {', '.join(field.own)} | seed {chosen.seed}")
     print()
     told = [*field.notes, *unlike_rules(own)]
-    if human_games(game for agent in field.own for game in field.games_of(agent)):
-        matched = match(field, how, chosen.at)
-        told += [*matched.notes, *unlike(own, field)]
+    matched = match_atari(field, how, chosen.at, told)
+    if matched is not None:
+        told += unlike(own, field)
         print("\n".join(on_atari(matched, unlike_agents(own, field))))
-    print("\n".join(elsewhere(field, how)))
+    print("\n".join(elsewhere(field, how, told)))
     for note in dict.fromkeys(told):
         print(f"note: {note}")

@@ -46,7 +46,7 @@ class Evaluate:
     """Compare the predicted laws with the discounted returns that came: PIT histogram, CRPS, coverage of intervals.
     The word --calibration alone is enough."""
     plot: str | None = None
-    """Picture of the calibration, FILE.svg or FILE.png. Default: beside the scores in the run directory."""
+    """Picture of the calibration, FILE.svg, FILE.png or FILE.pdf. Default: beside the scores in the run directory."""
     video: str | None = None
     """Film the first game into FILE.mp4; with --risk the first game of that criterion."""
     video_seconds: float | None = None
@@ -80,6 +80,9 @@ def main(arguments: Sequence[str]) -> None:
     print(headline(subject, chosen, epsilon))
     if subject.trained_here() is False:
         print("note: the rules or the games' versions differ from those of training (see passport.json in the run)")
+    if not subject.agent.finite():
+        print("note: the network holds numbers that are not finite (training diverged): what it plays means nothing")
+        extras.refuse_diverged()
     setup = Setup(chosen.games, epsilon, chosen.parallel, chosen.seed)
     began = time.perf_counter()
     course = extras.play(subject, setup)

@@ -122,6 +122,11 @@ class Extras:
         print("\n".join(calibration_report.lines(self._found)))
         return asdict(self._found)
 
+    def refuse_diverged(self) -> None:
+        """Scores can be had of any network, laws only of one that has numbers."""
+        if self.calibration or self.risk is not None:
+            raise UserError("--calibration and --risk need predicted laws, and this network's are not finite")
+
     def plot(self, subject: Subject, path: Path) -> None:
         """The picture of the calibration, beside the scores at `path` unless it has a name of its own."""
         if self._found is None:

@@ -12,8 +12,8 @@ from c2d.envs.games import GAMES
 from c2d.errors import UserError, did_you_mean
 from c2d.reporting import elsewhere
 from c2d.reporting.conventions import NOMINAL, convention
-from c2d.reporting.field import Field, gather, human_games
-from c2d.reporting.matching import match
+from c2d.reporting.field import Field, gather
+from c2d.reporting.matching import match_atari
 from c2d.reporting.own import OwnRun, read_own
 from c2d.reporting.page import Section
 from c2d.reporting.passports import differences, published_passport
@@ -54,9 +54,9 @@ def assemble(request: Request) -> Report:
     facts = [f"Made by `{request.command}` (c2d {__version__})."]
     told = list(field.notes)
     sections: list[Section] = []
-    if not own or human_games(game for agent in field.own for game in field.games_of(agent)):
-        matched = match(field, chosen, request.at)
-        told += [*matched.notes, *unlike(own, field)]
+    matched = match_atari(field, chosen, request.at, told)
+    if matched is not None:
+        told += unlike(own, field)
         study = matched.study
         close = wanted or (study.games[:4] if own else PAPER_GAMES)
         wishes = Wishes(close, _rivals(request.against, field), unlike_agents(own, field))
@@ -64,7 +64,7 @@ def assemble(request: Request) -> Report:
         sections += builder.build()
         numbers |= {"frames_millions": study.frames, "games": study.games, **builder.numbers}
         facts.append(_fact(chosen, len(study.games), study.frames))
-    sections += elsewhere.sections(field, chosen, numbers)
+    sections += elsewhere.sections(field, chosen, numbers, told)
     return Report(_title(field), tuple(facts), tuple(dict.fromkeys(told)), tuple(sections), numbers)
 
 
@@ -126,8 +126,9 @@ def _settings(chosen: Choice) -> dict[str, Any]:
 def _fact(chosen: Choice, games: int, frames: float) -> str:
     return (
         f"Compared on {games} game{'s' * (games != 1)} at {frames:g}M frames. Scores: convention "
-        f"`{chosen.convention.name}`, {chosen.convention.words}; normalized by the table `{chosen.references}` of "
-        f"{' / '.join(TABLES)} (0 is random play, 1 a human tester)." + (_LENGTHS if frames >= NOMINAL else "")
+        f"`{chosen.convention.name}`, {chosen.convention.words}; normalized by the reference scores "
+        f"`{chosen.references}` (0 is random play, 1 a human tester; `--references` chooses among "
+        f"{', '.join(TABLES)}).{_LENGTHS if frames >= NOMINAL else ''}"
     )
 
 

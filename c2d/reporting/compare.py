@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from c2d.envs.games import BENCHMARK
 from c2d.reporting.aggregate import TITLES
-from c2d.reporting.elsewhere import other_games, raw_choice
+from c2d.reporting.elsewhere import study_of
 from c2d.reporting.field import Field
 from c2d.reporting.matching import Match
 from c2d.reporting.measures import game_title, said
@@ -45,17 +46,16 @@ def on_atari(match: Match, unlike: Sequence[str] = ()) -> list[str]:
     return lines + _chances(study)
 
 
-def elsewhere(field: Field, choice: Choice) -> list[str]:
+def elsewhere(field: Field, choice: Choice, told: list[str]) -> list[str]:
     """Environments without published agents: own agents against each other."""
     lines = []
-    for game in other_games(field):
-        agents = tuple(agent for agent in field.own if field.of(agent, game))
-        frames = min(run.length for agent in agents for run in field.of(agent, game))
-        alone = replace(field, agents=agents, own=agents)
-        how = raw_choice(alone, game, frames, choice)
-        study = Study(alone, agents, (game,), frames, how)
-        averaged = f"scores averaged over the last {how.convention.window * 1e6:,.0f}"
-        lines += [f"{game} at {frames * 1e6:,.0f} frames ({averaged}); no agents are published for it", ""]
+    alone = replace(field, agents=field.own)
+    for game in field.other_games:
+        study = study_of(alone, game, choice, told)
+        if study is None:
+            continue
+        averaged = f"scores averaged over the last {study.choice.convention.window * 1e6:,.0f}"
+        lines += [f"{game} at {study.frames * 1e6:,.0f} frames ({averaged}); no agents are published for it", ""]
         lines += [*_raw(study), ""]
         lines += _chances(study)
     return lines
@@ -84,10 +84,10 @@ def verdict(chance: Estimate, ours: int, theirs: int, games: int, both: bool = F
     wanted = games_needed(chance.point, ours, theirs)
     if wanted is None:
         return f"open: {because}no effect is seen, so no number of seeds can be named"
-    return (
-        f"open: {because}against {theirs} published runs no number of own seeds suffices at this effect; "
-        f"about {max(wanted, games + 1):,} games would"
-    )
+    told = f"open: {because}against {theirs} published runs no number of own seeds suffices at this effect; "
+    if wanted > len(BENCHMARK):
+        return f"{told}nor would all {len(BENCHMARK)} games"
+    return f"{told}about {max(wanted, games + 1):,} games would"
 
 
 def _chances(study: Study) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -34,11 +35,17 @@ class Run:
     low: Array = field(default_factory=lambda: _NONE)  # [records] smallest predicted atom of the iteration, in φ-space
     high: Array = field(default_factory=lambda: _NONE)  # [records] largest
     source: str = ""
+    finished: bool = True  # False: it goes on, or was stopped before its end
 
     @property
     def length(self) -> float:
         """Millions of frames up to which the curve goes; 0 without one."""
         return float(self.ends[-1]) if self.ends.size else 0.0
+
+    @property
+    def told(self) -> bool:
+        """Whether any iteration has a score."""
+        return not bool(np.isnan(self.values).all())
 
     def averages(self, ends: Array, window: float) -> Array:
         """Moving average over the `window` million frames before each end; NaN beyond the curve or without games."""
@@ -72,6 +79,15 @@ class Run:
             high=atoms.high,
             source=source,
         )
+
+
+def common_length(runs: Sequence[Run]) -> float:
+    """Millions of frames at which to compare runs: what all finished ones have reached, or all, if none is finished.
+
+    One that was stopped early does not hold the others back; nor does one without any score.
+    """
+    told = [run for run in runs if run.told] or list(runs)
+    return min(run.length for run in [run for run in told if run.finished] or told)
 
 
 def _windowed(at: Array, values: Array, ends: Array, window: float) -> Array:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import isnan
 from typing import Any
 
 import numpy as np
 
 from c2d.drawing import drawing
-from c2d.envs.games import GAMES
 from c2d.reporting import measures
+from c2d.reporting.curves import common_length
 from c2d.reporting.field import Field
 from c2d.reporting.figures import panels, summary
 from c2d.reporting.figures.style import files
@@ -19,29 +20,34 @@ from c2d.reporting.study import RAW, Choice, Study
 from c2d.reporting.tables import Table
 
 
-def other_games(field: Field) -> tuple[str, ...]:
-    """Environments of own runs for which nothing is published."""
-    found = {game for agent in field.own for game in field.games_of(agent)}
-    return tuple(sorted(game for game in found if game not in GAMES or GAMES[game].human is None))
-
-
-def sections(field: Field, choice: Choice, numbers: dict[str, Any]) -> list[Section]:
+def sections(field: Field, choice: Choice, numbers: dict[str, Any], told: list[str]) -> list[Section]:
     """Curves of all, then tables for agents on the environments that they share."""
-    games = other_games(field)
+    games = field.other_games
     if not games:
         return []
     own = replace(field, runs={key: run for key, run in field.runs.items() if key.agent in field.own}, agents=field.own)
     agents = tuple(agent for agent in field.own if set(own.games_of(agent)) & set(games))
-    lengths = {game: [run.length for agent in agents for run in own.of(agent, game)] for game in games}
-    window = window_for(own, games, min(choice.convention.window, max(map(max, lengths.values())) / 20))
+    longest = max(run.length for agent in agents for game in games for run in own.of(agent, game))
+    window = window_for(own, games, min(choice.convention.window, longest / 20))
     with drawing():
-        found = [_curves(own, agents, games, max(map(max, lengths.values())), window)]
+        found = [_curves(own, agents, games, longest, window)]
         for number, game in enumerate(games, 1):
-            there = tuple(agent for agent in agents if own.of(agent, game))
-            frames = min(lengths[game])
-            study = Study(own, there, (game,), frames, raw_choice(own, game, frames, choice))
-            found.append(_one(study, game, number, numbers))
+            study = study_of(own, game, choice, told)
+            found += [] if study is None else [_one(study, game, number, numbers)]
     return found
+
+
+def study_of(field: Field, game: str, choice: Choice, told: list[str]) -> Study | None:
+    """Own agents on one environment, at the frames that every finished run has reached; who has not is named."""
+    runs = [run for agent in field.own for run in field.of(agent, game)]
+    frames = common_length(runs)
+    how = raw_choice(field, game, frames, choice)
+    lacking = [run for run in runs if isnan(run.score(frames, how.convention.window))]
+    for run in lacking:
+        why = f"stops at {run.length * 1e6:,.0f} frames" if run.told else "has no game that ended yet"
+        told.append(f"{run.source} {why} and does not count on {game} at {frames * 1e6:,.0f}")
+    agents = tuple(agent for agent in field.own if any(run not in lacking for run in field.of(agent, game)))
+    return Study(field, agents, (game,), frames, how) if agents else None
 
 
 def window_for(field: Field, games: Sequence[str], window: float) -> float:

@@ -55,6 +55,12 @@ class Field:
         found = {key.game for key in self.runs if key.agent == agent}
         return tuple(sorted(found, key=lambda game: (game not in GAMES, game)))
 
+    @property
+    def other_games(self) -> tuple[str, ...]:
+        """Environments of own runs for which nothing is published."""
+        found = {game for agent in self.own for game in self.games_of(agent)}
+        return tuple(sorted(game for game in found if game not in GAMES or GAMES[game].human is None))
+
     def matrix(self, agent: str, games: Sequence[str], score: Callable[[Run], float]) -> NDArray[np.float64]:
         """[runs, games] of raw scores; NaN where a game has fewer runs, or a run does not tell."""
         columns = [[value for run in self.of(agent, game) if (value := score(run)) == value] for game in games]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from c2d.envs.games import BENCHMARK
 from c2d.errors import UserError
 from c2d.reporting.conventions import COMMON, NOMINAL, Convention
+from c2d.reporting.curves import common_length
 from c2d.reporting.field import Field, human_games
 from c2d.reporting.study import TABLE_POINTS, Choice, Study
 
@@ -16,6 +17,10 @@ WHERE = (
     "Dopamine's curves are in baselines/atari/data of github.com/google/dopamine, C2D's in data of "
     "github.com/bjliaa/c2d: put copies in one directory and name it with --published (docs/reports.md)"
 )
+
+
+class NoScores(UserError):
+    """The runs are too young to be compared."""
 
 
 @dataclass(frozen=True)
@@ -36,23 +41,59 @@ def match(field: Field, choice: Choice, at: float | None = None) -> Match:
     if not games:
         raise UserError("none of the runs is on an Atari game with random and human scores")
     frames = _frames(field, own, games) if at is None else at
-    notes = []
-    shared = games
-    for agent in own:
-        covered = field.covered(agent, games, frames, choice.convention)
-        if len(covered) < len(games):
-            lacking = [game for game in games if game not in covered]
+    covered = {agent: field.covered(agent, games, frames, choice.convention) for agent in own}
+    notes = [
+        f"{agent} is left out: it has no score at {frames:g}M frames ({_reach(field, agent, games)})"
+        for agent in own
+        if not covered[agent]
+    ]
+    together, shared = _sharing({agent: found for agent, found in covered.items() if found}, games, notes)
+    if not together:
+        raise NoScores(f"no own run on Atari has a score at {frames:g}M frames: {'; '.join(notes)}")
+    for agent in together:
+        if lacking := [game for game in games if game not in covered[agent]]:
             notes.append(f"{agent} has no score at {frames:g}M frames on {_some(lacking)}")
-        shared = tuple(game for game in shared if game in covered)
-    if not shared:
-        raise UserError(
-            f"no game has a score of every own agent at {frames:g}M frames ({'; '.join(notes)}); "
-            "report them apart, or choose another point with --at"
-        )
     if len(shared) < len(games):
-        notes.append(f"compared on the games that all own agents share: {_some(shared)}")
-    notes += _shorter(field, own, shared, frames, choice.convention)
-    return _study(field, choice, shared, frames, (*field.published, *own), notes)
+        notes.append(f"compared on the games that all own agents here share: {_some(shared)}")
+    notes += _shorter(field, together, shared, frames, choice.convention)
+    return _study(field, choice, shared, frames, (*field.published, *together), notes)
+
+
+def match_atari(field: Field, choice: Choice, at: float | None, told: list[str]) -> Match | None:
+    """As `match`; None if no run is on Atari, or if those there have no score yet and there are runs elsewhere."""
+    if field.own and not human_games(game for agent in field.own for game in field.games_of(agent)):
+        return None
+    try:
+        matched = match(field, choice, at)
+    except NoScores as error:
+        if not field.other_games:
+            raise
+        told.append(str(error))
+        return None
+    told += matched.notes
+    return matched
+
+
+def _sharing(
+    covered: dict[str, tuple[str, ...]], games: Sequence[str], notes: list[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Agents that can be compared, and the games they share; whoever shares none with those before it is left out."""
+    together: list[str] = []
+    shared = set(games)
+    for agent in sorted(covered, key=lambda agent: -len(covered[agent])):
+        if common := shared & set(covered[agent]):
+            together.append(agent)
+            shared = common
+        else:
+            notes.append(f"{agent} is left out: it shares no game with {', '.join(together)}; report it apart")
+    return tuple(agent for agent in covered if agent in together), tuple(game for game in games if game in shared)
+
+
+def _reach(field: Field, agent: str, games: Sequence[str]) -> str:
+    runs = [run for game in games for run in field.of(agent, game)]
+    if not any(run.told for run in runs):
+        return "no game of it has ended yet"
+    return f"it has reached {max(run.length for run in runs):g}M"
 
 
 def _study(
@@ -81,8 +122,8 @@ def _study(
 
 
 def _frames(field: Field, own: Sequence[str], games: Sequence[str]) -> float:
-    """The frames that every own run has reached, at which published scores are known too."""
-    shortest = min(run.length for agent in own for game in games for run in field.of(agent, game))
+    """The frames that every finished run has reached, at which published scores are known too."""
+    shortest = common_length([run for agent in own for game in games for run in field.of(agent, game)])
     if shortest >= COMMON:
         return NOMINAL
     if not field.has_curves and field.published:

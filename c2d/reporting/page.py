@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +16,8 @@ body { font: 15px/1.5 system-ui, sans-serif; color: #1b1b1b; background: #fff; m
        padding: 1.5rem; }
 h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.2rem; margin-top: 2.6rem; border-top: 1px solid #ddd;
        padding-top: 1rem; }
-p, figcaption, li { max-width: 50rem; } figure { margin: 1rem 0; } img { max-width: 100%; height: auto; }
+p, figcaption, li { max-width: 50rem; } figure { margin: 1rem 0; }
+img { width: 100%; height: auto; }
 figcaption, .small { color: #444; font-size: .9rem; }
 code { background: #f3f3f3; padding: 0 .25em; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; margin: 1rem 0; } nav { margin-top: 1rem; }
@@ -81,7 +83,8 @@ def _section(section: Section) -> str:
     if section.figure:
         data = base64.b64encode(section.figure["svg"]).decode()
         parts.append(
-            f'<figure><img src="data:image/svg+xml;base64,{data}" alt="{html.escape(section.title)}">'
+            f'<figure><img style="max-width: {_rem(section.figure["svg"]):.1f}rem" '
+            f'src="data:image/svg+xml;base64,{data}" alt="{html.escape(section.title)}">'
             f"<figcaption>{_code(section.caption)}</figcaption></figure>"
         )
     elif section.caption:
@@ -89,3 +92,9 @@ def _section(section: Section) -> str:
     for table in section.tables:
         parts.append(to_html(table))
     return "\n".join(parts)
+
+
+def _rem(svg: bytes) -> float:
+    """How wide a figure is shown: somewhat larger than it would be printed."""
+    found = re.search(rb'width="([0-9.]+)pt"', svg[:1000])
+    return 1.3 * float(found[1]) / 12 if found else 60.0

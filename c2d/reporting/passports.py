@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from c2d.envs.protocols import PROTOCOLS
-from c2d.reporting.own import clean
+from c2d.reporting.runs import clean
 
 _TRAINING = "mean raw score of the whole training games that ended in an iteration"
 

@@ -12,26 +12,22 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from c2d.envs.games import GAMES
-from c2d.errors import UserError, did_you_mean
+from c2d.errors import UserError
 from c2d.reporting.conventions import COMMON, NOMINAL
 from c2d.reporting.curves import Key, Run
+from c2d.reporting.published_values import Unknown, Unusable, game_of, iteration_of, number_of, plain
 
 AGENT_NAMES = {"Quantile (JAX)": "QR-DQN", "Quantile": "QR-DQN", "ACN": "C2D"}  # theirs -> ours; others stay
 _LARGEST = 256 * 2**20  # bytes of one file, unpacked
 _SUFFIXES = (".json", ".csv", ".csv.gz")
-_OLDEST = 10_000  # no iteration is beyond this
-
-
-class _Unusable(Exception):
-    """Why a file is left aside."""
+T = TypeVar("T")
 
 
 def read_published(path: Path) -> tuple[list[Run], list[str]]:
@@ -39,10 +35,14 @@ def read_published(path: Path) -> tuple[list[Run], list[str]]:
     files = _files(path)
     runs: dict[Key, Run] = {}
     notes: list[str] = []
+    unknown: list[str] = []
     for file in files:
         try:
             found = list(_read(file, notes))
-        except _Unusable as reason:
+        except Unknown:
+            unknown.append(file.name)
+            continue
+        except Unusable as reason:
             notes.append(f"{file}: left aside, {reason}")
             continue
         for run in found:
@@ -50,6 +50,9 @@ def read_published(path: Path) -> tuple[list[Run], list[str]]:
             if known is not None and _disagree(known, run):
                 notes.append(f"{file}: {_words(run.key)} differs from {known.source}; the longer curve is used")
             runs[run.key] = run if known is None else known.joined(run)
+    if unknown:
+        more = " ..." * (len(unknown) > 5)
+        notes.append(f"no curves in a known format, and not used: {', '.join(unknown[:5])}{more}")
     if not runs:
         raise UserError(f"--published {path} holds no curves in a known format ({'; '.join(notes[:3]) or 'no files'})")
     return list(runs.values()), notes + _short(runs)
@@ -76,7 +79,7 @@ def _read(file: Path, notes: list[str]) -> Iterator[Run]:
     for columns, reader in _TABLES.items():
         if set(columns) <= set(header):
             return reader(file, _Columns(file, header, rows, columns), notes)
-    raise _Unusable("its format is not known")
+    raise Unknown("its format is not known")
 
 
 def _text(file: Path) -> str:
@@ -84,10 +87,10 @@ def _text(file: Path) -> str:
         with gzip.open(file) if file.name.endswith(".gz") else open(file, "rb") as stream:
             data = stream.read(_LARGEST + 1)
         if len(data) > _LARGEST:
-            raise _Unusable(f"it is larger than {_LARGEST // 2**20} MB")
+            raise Unusable(f"it is larger than {_LARGEST // 2**20} MB")
         return data.decode("utf-8-sig")
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise _Unusable(f"it cannot be read: {error}") from None
+        raise Unusable(f"it cannot be read: {error}") from None
 
 
 # ---------------------------------------------------------------------------------------------------------- JSON
@@ -97,10 +100,10 @@ def _from_json(file: Path, text: str) -> Iterator[Run]:
     try:
         entries = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise _Unusable(f"it is no JSON: {error}") from None
+        raise Unusable(f"it is no JSON: {error}") from None
     if not isinstance(entries, list) or not entries:
-        raise _Unusable("its format is not known")
-    game = _game(_game_of_name(file))
+        raise Unknown("its format is not known")
+    game = game_of(_game_of_name(file))
     curves: dict[str, list[dict[int, float]]] = {}
     for entry in entries:
         agent, iteration, value = _entry(entry)
@@ -117,16 +120,16 @@ def _entry(entry: Any) -> tuple[str, int, float]:
     try:
         agent, iteration, value = entry["Agent"], entry["Iteration"], entry["Value"]
     except (TypeError, KeyError):
-        raise _Unusable("its format is not known") from None
+        raise Unknown("its format is not known") from None
     if not isinstance(agent, str) or isinstance(iteration, bool) or not isinstance(iteration, int):
-        raise _Unusable(f"an entry is not {{Iteration, Value, Agent}}: {str(entry)[:80]}")
-    return agent, _iteration(iteration), _number(value)
+        raise Unusable(f"an entry is not {{Iteration, Value, Agent}}: {str(entry)[:80]}")
+    return agent, iteration_of(iteration), number_of(value)
 
 
 def _game_of_name(file: Path) -> str:
     """pong.json, Pong.json, dopamine_pong.json -> pong"""
     stem = file.name.partition(".")[0]
-    names = [_plain(stem), _plain(stem.partition("_")[2])]
+    names = [plain(stem), plain(stem.partition("_")[2])]
     return next((name for name in names if name in GAMES), names[0])
 
 
@@ -134,56 +137,80 @@ def _game_of_name(file: Path) -> str:
 
 
 class _Columns:
-    """The rows of a table with the named columns only; a row that is short or long is refused."""
+    """The rows of a table with the named columns only."""
 
     def __init__(self, file: Path, header: list[str], rows: Iterable[list[str]], names: tuple[str, ...]) -> None:
         self._places = [header.index(name) for name in names]
         self._width, self._rows, self._file = len(header), rows, file
 
-    def __iter__(self) -> Iterator[list[str]]:
+    def parsed(self, parse: Callable[..., T], notes: list[str]) -> Iterator[T]:
+        """What `parse` makes of each row; rows that it cannot read are skipped, counted and told."""
+        bad: list[str] = []
         for number, row in enumerate(self._rows, 2):
-            if len(row) != self._width:
-                raise _Unusable(f"line {number} has {len(row)} cells instead of {self._width}")
-            yield [row[place] for place in self._places]
+            try:
+                if len(row) != self._width:
+                    raise Unusable(f"{len(row)} cells instead of {self._width}")
+                yield parse(*(row[place] for place in self._places))
+            except Unusable as reason:
+                bad.append(f"line {number}: {reason}")
+        if bad:
+            more = f" and {len(bad) - 1:,} more" if len(bad) > 1 else ""
+            notes.append(f"{self._file}: skipped {bad[0]}{more}")
 
 
 def _supplementary(file: Path, rows: _Columns, notes: list[str]) -> Iterator[Run]:
     """One of the authors' runs."""
-    runs: dict[Key, dict[int, tuple[float, float, float]]] = {}
-    for agent, game, tag, phase, iteration, *figures in rows:
-        if phase == "train":
-            key = Key(AGENT_NAMES.get(agent, agent), _game(game), _iteration(tag.lstrip("T")))
-            runs.setdefault(key, {})[_iteration(iteration)] = tuple(map(_number, figures))  # type: ignore[assignment]
+    runs: dict[Key, dict[int, tuple[float, ...]]] = {}
+
+    def parse(agent: str, game: str, tag: str, phase: str, iteration: str, *figures: str) -> Any:
+        if phase != "train":
+            return None
+        key = Key(AGENT_NAMES.get(agent, agent), game_of(game), iteration_of(tag.lstrip("T")))
+        return key, iteration_of(iteration), tuple(map(number_of, figures))
+
+    for key, number, row in filter(None, rows.parsed(parse, notes)):
+        runs.setdefault(key, {})[number] = row
     for key, found in runs.items():
         yield _run(file, key, {i: row[0] for i, row in found.items()}, {i: row[1:] for i, row in found.items()})
 
 
 def _curves(file: Path, rows: _Columns, notes: list[str]) -> Iterator[Run]:
     runs: dict[tuple[str, str, str], dict[int, float]] = {}
-    for agent, game, seed, iteration, value in rows:
-        runs.setdefault((agent, game, seed), {})[_iteration(iteration)] = _number(value)
+    for (agent, game, seed), iteration, value in rows.parsed(
+        lambda agent, game, seed, iteration, value: ((agent, game, seed), iteration_of(iteration), number_of(value)),
+        notes,
+    ):
+        runs.setdefault((agent, game, seed), {})[iteration] = value
     for (agent, game, seed), curve in runs.items():
         if _known(game, file, notes):
-            yield _run(file, Key(AGENT_NAMES.get(agent, agent), _plain(game), _iteration(seed)), curve)
+            yield _run(file, Key(AGENT_NAMES.get(agent, agent), plain(game), iteration_of(seed)), curve)
 
 
 def _supports(file: Path, rows: _Columns, notes: list[str]) -> Iterator[Run]:
     runs: dict[tuple[str, str], dict[int, tuple[float, float]]] = {}
-    for game, seed, iteration, low, high in rows:
-        runs.setdefault((game, seed), {})[_iteration(iteration)] = (_number(low), _number(high))
-    for (game, seed), atoms in runs.items():
+    for key, iteration, atoms in rows.parsed(
+        lambda game, seed, iteration, low, high: (
+            (game, seed),
+            iteration_of(iteration),
+            (number_of(low), number_of(high)),
+        ),
+        notes,
+    ):
+        runs.setdefault(key, {})[iteration] = atoms
+    for (game, seed), found in runs.items():
         if _known(game, file, notes):
-            yield _run(file, Key("C2D", _plain(game), _iteration(seed)), {}, atoms)
+            yield _run(file, Key("C2D", plain(game), iteration_of(seed)), {}, found)
 
 
 def _points(file: Path, rows: _Columns, notes: list[str]) -> Iterator[Run]:
     runs: dict[tuple[str, str, str], dict[tuple[float, float], float]] = {}
-    for agent, game, seed, frames, score in rows:
-        end = COMMON if _number(frames) == NOMINAL else _number(frames)
-        runs.setdefault((agent, game, seed), {})[(5.0, end)] = _number(score)
+    for key, frames, score in rows.parsed(
+        lambda agent, game, seed, frames, score: ((agent, game, seed), number_of(frames), number_of(score)), notes
+    ):
+        runs.setdefault(key, {})[(5.0, COMMON if frames == NOMINAL else frames)] = score
     for (agent, game, seed), points in runs.items():
         if _known(game, file, notes):
-            key = Key(AGENT_NAMES.get(agent, agent), _plain(game), _iteration(seed))
+            key = Key(AGENT_NAMES.get(agent, agent), plain(game), iteration_of(seed))
             yield Run(key, points=points, source=str(file))
 
 
@@ -212,43 +239,11 @@ def _run(file: Path, key: Key, curve: dict[int, float], atoms: dict[int, Any] | 
     )
 
 
-def _iteration(text: str | int) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        raise _Unusable(f'"{str(text)[:40]}" is no whole number') from None
-    if not 0 <= number <= _OLDEST:
-        raise _Unusable(f"{number} is out of range (0 to {_OLDEST:,})")
-    return number
-
-
-def _number(value: Any) -> float:
-    """A figure; an empty cell, null or NaN is none."""
-    if value in (None, ""):
-        return float("nan")
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise _Unusable(f'"{str(value)[:40]}" is no number') from None
-    return number if np.isfinite(number) else float("nan")
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
-def _game(name: str) -> str:
-    plain = _plain(name)
-    if plain not in GAMES:
-        raise _Unusable(f'"{name[:40]}" is no Atari game known here.{did_you_mean(plain, GAMES)}')
-    return plain
-
-
 def _known(name: str, file: Path, notes: list[str]) -> bool:
     """Whether to keep a game of a table of many; the first run of an unknown one leaves a note."""
     try:
-        _game(name)
-    except _Unusable as reason:
+        game_of(name)
+    except Unusable as reason:
         note = f"{file}: rows left aside, {reason}"
         if note not in notes:
             notes.append(note)

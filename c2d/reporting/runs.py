@@ -11,6 +11,7 @@ from c2d.errors import UserError
 
 _HEADER = ("config", "passport", "versions", "measured")
 _LARGEST = 1e15  # no figure of a record is beyond this
+_LONGEST_NAME = 40
 _ITERATION = (
     "iteration",
     "steps",
@@ -157,3 +158,9 @@ def _text(path: Path, file: Path, errors: str = "strict") -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file} cannot be read: {error}") from None
     return text[: text.rfind("\n") + 1]  # a line without its end is being written now
+
+
+def clean(name: str) -> str:
+    """A name from a file, fit to print: no control characters, not too long."""
+    plain = "".join(letter if letter.isprintable() else "?" for letter in name)
+    return plain if len(plain) <= _LONGEST_NAME else plain[: _LONGEST_NAME - 1] + "…"

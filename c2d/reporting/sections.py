@@ -165,7 +165,7 @@ class Sections:
         first = [table for table, agent in zip(tables, study.agents, strict=True) if agent in self.subjects]
         yield Section(
             "scores",
-            "Scores over training",
+            f"Scores{' of ' * bool(self.subjects)}{', '.join(self.subjects)} over training",
             f"Raw scores: mean over seeds and one standard deviation (n − 1), {study.choice.convention.words}. "
             "The same table of every agent is in `tables/scores*.csv`.",
             tables=tuple(first),

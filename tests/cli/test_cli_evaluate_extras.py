@@ -6,6 +6,7 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
+import safetensors.torch
 
 from c2d.api import train
 from c2d.cli.main import main
@@ -125,6 +126,16 @@ def test_bad_input(trained, tmp_path, capsys, words, message):
     errors = capsys.readouterr().err
     assert message in errors and errors.count("\n") == 1
     assert not (trained / "evaluations").exists() and not list(tmp_path.iterdir())
+
+
+def test_an_agent_that_diverged_is_told(run, capsys):
+    weights = safetensors.torch.load_file(run / "weights.safetensors")
+    next(iter(weights.values())).fill_(float("nan"))
+    safetensors.torch.save_file(weights, run / "weights.safetensors")
+    assert main(["evaluate", str(run), "--games", "2"]) == 0
+    assert "note: the network holds numbers that are not finite" in capsys.readouterr().out
+    assert main(["evaluate", str(run), "--games", "2", "--calibration"]) == 2
+    assert "need predicted laws" in capsys.readouterr().err
 
 
 def test_an_environment_that_cannot_be_shown_is_refused_in_one_line(run, tmp_path, capsys, monkeypatch):

@@ -113,6 +113,34 @@ def test_command_away_from_atari(tmp_path, capsys):
     assert "rewards clipped to ±: none (c2d (own)) | 1.0 (c51 (own))" in out
 
 
+def test_a_run_that_was_stopped_does_not_hold_the_others_back(tmp_path, capsys):
+    for seed in (1, 2):
+        write_run(tmp_path / f"c2d-{seed}", env="minatar/breakout", seed=seed, scores=range(10), steps=2_500)
+    short = write_run(
+        tmp_path / "short", env="minatar/breakout", recipe="c51", scores=range(4), steps=2_500, state="interrupted"
+    )
+    assert main(["compare", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "minatar/breakout at 100,000 frames" in out
+    assert f"note: {short} stops at 40,000 frames and does not count on minatar/breakout at 100,000" in out
+
+
+def test_young_runs_and_uneven_games_are_left_out_and_told(tmp_path, capsys):
+    write_run(tmp_path / "pong", env="atari/pong", scores=(1.0, 2.0))
+    write_run(tmp_path / "boxing", env="atari/boxing", recipe="c51", scores=(1.0, 2.0))
+    write_run(tmp_path / "young", env="atari/pong", recipe="iqn", scores=(None,), state=None)
+    write_run(tmp_path / "small", env="minatar/breakout", steps=2_500)
+    assert main(["compare", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "at 2M frames on Pong" in out or "at 2M frames on Boxing" in out
+    assert "iqn (own) is left out: it has no score at 2M frames (no game of it has ended yet)" in out
+    assert "is left out: it shares no game with" in out and "minatar/breakout at 20,000 frames" in out
+    assert main(["compare", str(tmp_path / "young"), str(tmp_path / "small")]) == 0
+    assert "note: no own run on Atari has a score" in capsys.readouterr().out
+    assert main(["compare", str(tmp_path / "young")]) == 2
+    assert "no game of it has ended yet" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

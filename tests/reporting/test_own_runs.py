@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from c2d.errors import UserError
-from c2d.reporting.own import clean, read_own
+from c2d.reporting.own import read_own
 from c2d.reporting.passports import differences, published_passport
+from c2d.reporting.runs import clean
 from tests.reporting.made_up import write_run
 
 
@@ -83,7 +84,63 @@ def test_mixed_settings_under_one_name_are_kept_apart(tmp_path):
     (second / "records.jsonl").write_text(text.replace('"atoms": 32', '"atoms": 64'))
     runs, notes = read_own([first, second])
     assert names(runs) == {"a": "c2d [head.atoms=32] (own)", "b": "c2d [head.atoms=64] (own)"}
-    assert len(notes) == 1 and 'under the name "c2d" differ in settings' in notes[0]
+    assert (
+        len(notes) == 1
+        and 'under the name "c2d" differ and are kept apart: c2d [head.atoms=32] (own): 1 run' in notes[0]
+    )
+
+
+def rewritten(path, *changes):
+    """A run whose header says otherwise."""
+    file = path / "records.jsonl"
+    header, rest = file.read_text().split("\n", 1)
+    for old, new in changes:
+        assert old in header
+        header = header.replace(old, new)
+    file.write_text(f"{header}\n{rest}")
+    return path
+
+
+def test_many_differences_get_letters_and_none_is_pooled(tmp_path):
+    """Differences beyond the first few, and those that a cut name would hide, tell agents apart too."""
+    many = (('"atoms": 32', '"atoms": 64'), ('"n_step": 1', '"n_step": 3'), ('"noisy": false', '"noisy": true'))
+    eps = ('"eps": 0.0003125', '"eps": 0.5')
+    runs, notes = read_own(
+        [
+            write_run(tmp_path / "a", seed=1),
+            rewritten(write_run(tmp_path / "b", seed=2), *many),
+            rewritten(write_run(tmp_path / "c", seed=3), *many, eps),
+            rewritten(write_run(tmp_path / "d", seed=4), *many, eps),
+            write_run(tmp_path / "e", seed=5, recipe="c51"),
+        ]
+    )
+    assert names(runs) == {
+        "a": "c2d A (own)",
+        "b": "c2d B (own)",
+        "c": "c2d C (own)",
+        "d": "c2d C (own)",
+        "e": "c51 (own)",
+    }
+    (note,) = notes
+    assert "c2d C (own): 2 runs, " in note and "optim.eps=0.5" in note and "n-step=3" in note
+
+
+def test_rules_that_no_setting_tells_of_keep_runs_apart(tmp_path):
+    runs, _ = read_own([write_run(tmp_path / "a", seed=1), write_run(tmp_path / "b", seed=2, sticky=0.0)])
+    assert len(set(names(runs).values())) == 2
+
+
+def test_long_names_are_cut_but_not_confused(tmp_path):
+    runs, _ = read_own([write_run(tmp_path / end, recipe="x" * 50 + end) for end in "ab"])
+    assert len(set(names(runs).values())) == 2 and all(len(name) < 50 for name in names(runs).values())
+
+
+def test_one_damaged_run_does_not_stop_the_others(tmp_path):
+    write_run(tmp_path / "deep" / "er" / "good")
+    (write_run(tmp_path / "bad", seed=2) / "summary.json").write_text("{")
+    (one,), notes = read_own([tmp_path])
+    assert one.records.name == "good"
+    assert any("bad/summary.json cannot be read" in note and "left out" in note for note in notes)
 
 
 def test_settings_that_an_older_run_does_not_name_tell_nothing(tmp_path):
@@ -145,4 +202,4 @@ def test_hostile_headers_are_met_with_words(tmp_path):
 
 def test_names_are_fit_to_print():
     assert clean("a\x00b\nc\x1b[31m") == "a?b?c?[31m"
-    assert len(clean("x" * 500)) == 60
+    assert len(clean("x" * 500)) == 40

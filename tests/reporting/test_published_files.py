@@ -68,14 +68,11 @@ def test_unknown_games_are_named_and_left_aside(tmp_path):
     ("name", "content", "reason"),
     [
         ("pong.json", b"[{", "no JSON"),
-        ("pong.json", b'{"a": 1}', "not known"),
         ("pong.json", b'[{"Iteration": "x", "Value": 1, "Agent": "DQN"}]', "Iteration, Value, Agent"),
         ("pong.json", b'[{"Iteration": -1, "Value": 1, "Agent": "DQN"}]', "out of range"),
         ("pong.json", b'[{"Iteration": 0, "Value": "much", "Agent": "DQN"}]', '"much" is no number'),
         ("pong.json", b"\xff\xfe\xfa", "cannot be read"),
         ("curves.csv.gz", b"\x1f\x8b\x08broken", "cannot be read"),
-        ("curves.csv", b"agent,game,seed,iteration,value\nDQN,pong,1\n", "line 2 has 3 cells instead of 5"),
-        ("other.csv", b"a,b\n1,2\n", "not known"),
     ],
 )
 def test_damaged_files_are_named_and_left_aside(tmp_path, name, content, reason):
@@ -85,6 +82,22 @@ def test_damaged_files_are_named_and_left_aside(tmp_path, name, content, reason)
     assert [run.key.game for run in runs] == ["boxing"]
     (note,) = [note for note in notes if str(tmp_path / name) in note]
     assert "left aside" in note and reason in note
+
+
+def test_bad_lines_are_skipped_and_told(tmp_path):
+    lines = ["agent,game,seed,iteration,value", "DQN,pong,1", "DQN,pong,1,0,7", "DQN,pong,1,x,7", "DQN,pong,1,1,8"]
+    (tmp_path / "learning_curves.csv").write_text("\n".join(lines))
+    (run,), notes = read_published(tmp_path)
+    assert run.values.tolist() == [7.0, 8.0]
+    assert any("skipped line 2: 3 cells instead of 5 and 1 more" in note for note in notes)
+
+
+def test_files_of_other_formats_are_named_once(tmp_path):
+    dopamine_json(tmp_path / "good/boxing.json", {"DQN": [[1.0]]})
+    (tmp_path / "pong.json").write_text('{"a": 1}')
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    _, notes = read_published(tmp_path)
+    assert "no curves in a known format, and not used: other.csv, pong.json" in notes
 
 
 def test_two_sources_that_disagree(tmp_path):

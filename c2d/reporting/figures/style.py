@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from c2d.drawing import BLUE, GREEN, ORANGE, PINK, SKY, VERMILION, image
-from c2d.reporting.own import SUFFIX
+from c2d.reporting.naming import SUFFIX
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -40,16 +40,6 @@ def entries(field: Field, replications: int) -> list[Entry]:
         _profile(field),
         *(_curve(field, name, title) for name, title in _CURVES.items()),
         *_drawn(field),
-        Entry(
-            _PART,
-            "Figure of the functional model (network diagram)",
-            "c2d train breakout",
-            "–",
-            "c2d/nets/heads/conjugated.py",
-            "–",
-            REPRODUCED,
-            "a diagram without numbers: it is the network that trains, tested in tests/nets",
-        ),
     ]
 
 
