@@ -6,6 +6,7 @@ import csv
 import heapq
 import shutil
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -113,19 +114,19 @@ def need(run: PlannedRun, rates: Rates) -> Need:
     return Need(int(memory), int(saved), int(without), None if rate is None else run.config.steps / rate)
 
 
-_COUNTED: dict[tuple[Recipe, tuple[int, ...]], int] = {}
-
-
 def _weights(recipe: Recipe, spec: EnvSpec) -> int:
-    """Of the network; counted once for all games of a shape, since their actions change it little."""
+    """Of the network. Each action adds the same number, so two networks tell of all games of a shape."""
+    first, second = (_count(recipe, replace(spec, name="", actions=actions, action_names=())) for actions in (1, 2))
+    return first + (spec.actions - 1) * (second - first)
+
+
+@cache
+def _count(recipe: Recipe, spec: EnvSpec) -> int:
     import torch
 
     from c2d.agents.build import build_network, parameter_count
 
-    key = (recipe, spec.obs_shape)
-    if key not in _COUNTED:
-        _COUNTED[key] = parameter_count(build_network(recipe, spec, torch.Generator()))
-    return _COUNTED[key]
+    return parameter_count(build_network(recipe, spec, torch.Generator()))
 
 
 def makespan(seconds: Sequence[float], slots: int) -> float:

@@ -5,10 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from c2d.agents.build import build_network, parameter_count
 from c2d.errors import UserError
 from c2d.sweep import forecast, sweep
-from c2d.sweep.forecast import Rates, check_disk, check_memory, free_disk, makespan, need, rate_table
+from c2d.sweep.forecast import Rates, _weights, check_disk, check_memory, free_disk, makespan, need, rate_table
 from c2d.sweep.plan import Plan, multiply
 from c2d.sweep.show import budget_line
 from c2d.sweep.terms import Terms, seconds
@@ -51,6 +53,15 @@ def test_memory_grows_with_the_replay_and_covers_a_real_run(tmp_path):
     assert large.memory - small.memory == pytest.approx(980_000 * (0.3 * 84 * 84 + 16), rel=1e-3)
     assert 1.9e9 < large.memory < 3.5e9  # Ms. Pac-Man with 1M transitions was measured at 1.9 GB for the replay
     assert need(runs_of("breakout", "iqn")[0], Rates()).memory > need(runs_of("breakout", "c51")[0], Rates()).memory
+
+
+@pytest.mark.parametrize("recipe", ["c2d", "c51", "iqn", "fqf", "rainbow-c2d-full"])
+def test_weights_are_counted_right_for_every_number_of_actions(recipe):
+    (run,) = runs_of("breakout", recipe)
+    for actions in (4, 18):
+        spec = replace(run.spec, actions=actions, action_names=())
+        built = parameter_count(build_network(run.config.agent, spec, torch.Generator()))
+        assert _weights(run.config.agent, spec) == built
 
 
 def test_rates_stated_measured_and_of_the_table(tmp_path):
