@@ -68,8 +68,8 @@ class Sweep(Conditions):
     protocol: str | None = None
     """Atari rules by name: c2d-paper, dopamine or dopamine-2024."""
     set: tuple[str, ...] = ()
-    """Settings of every run by their names in `c2d train`: optim.learning-rate=1e-4. Several values, separated by
-    commas, make as many runs."""
+    """Settings of every run by their names in `c2d train`: optim.learning-rate=1e-4, one or more after each --set.
+    Several values, separated by commas, make as many runs."""
     out: str | None = None
     """Directory for the runs. Default: runs/PLAN."""
     cost: bool = False
@@ -123,14 +123,24 @@ def ablate(arguments: Sequence[str]) -> None:
 
 
 def _spell(words: Sequence[str]) -> list[str]:
-    """`--dry-run` alone means `--dry-run True`."""
+    """`--dry-run` alone means `--dry-run True`; several `--set` are one."""
     spelled: list[str] = []
+    given: list[str] = []
+    setting = False
     for place, word in enumerate(words):
+        if word.startswith("--set="):
+            given.append(word.removeprefix("--set="))
+            continue
+        follows = setting and ("=" in word or words[place - 1] == "--set") and not word.startswith("--")
+        setting = word == "--set" or follows
+        if setting:
+            given += [] if word == "--set" else [word]
+            continue
         spelled.append(word)
         after = words[place + 1] if place + 1 < len(words) else ""
         if word in _FLAGS and after not in ("True", "False"):
             spelled.append("True")
-    return spelled
+    return [*spelled, "--set", *given] if given else spelled
 
 
 # ------------------------------------------------------------------------------------------------------- the plan

@@ -50,6 +50,10 @@ def test_settings_on_the_command_line(capsys):
     out = shown(capsys, "sweep", "--recipes", "c51", "--envs", "toy/sure", "--seeds", "4,7", "--set",
                 "optim.learning-rate=1e-3,1e-4", "schedule.batch-size=8")  # fmt: skip
     assert "4 runs" in out and "c51-optim.learning-rate-0.0001" in out and "4, 7" in out
+    again = shown(capsys, "sweep", "--set", "optim.learning-rate=1e-3,1e-4", "--recipes", "c51", "--envs", "toy/sure",
+                  "--set=schedule.batch-size=8", "--set", "schedule.steps-per-iteration=300", "--seeds", "4,7",
+                  "--iterations", "2")  # fmt: skip
+    assert "4 runs" in again and "c51-optim.learning-rate-0.0001" in again and " 600 " in again
 
 
 def test_plan_file(capsys, tmp_path):
