@@ -157,6 +157,7 @@ class Session:
         else:
             if b'"kind":"opened"' in message[4:40]:
                 self.history.begin(message)
+                self._newest = None  # of those who played before
             self._waiting.append(message)
         self._wake.set()
 
