@@ -199,18 +199,17 @@ export function sample({ color: ink, dash, width }) {
   return picture;
 }
 
-/** Move names up and down until none lies on another: in the order of what they name, and inside. */
+/** Move names apart until none lies on another: each as little as may be, in the order of what they name, and inside. */
 function spread(names, top, bottom, gap) {
   names.sort((a, b) => a.y - b.y);
-  let least = top;
-  for (const name of names) {
-    name.y = Math.max(name.y, least);
-    least = name.y + gap;
-  }
-  let most = bottom;
-  for (const name of names.toReversed()) {
-    name.y = Math.min(name.y, most);
-    most = name.y - gap;
+  for (let round = 0; round < 60; round += 1) {
+    names.slice(1).forEach((below, k) => {
+      const short = gap - (below.y - names[k].y);
+      if (short <= 0) return;
+      names[k].y -= short / 2;
+      below.y += short / 2;
+    });
+    names.forEach((name, k) => { name.y = Math.min(Math.max(name.y, top + k * gap), bottom - (names.length - 1 - k) * gap); });
   }
 }
 
