@@ -184,7 +184,9 @@ function markSelection() {
     const on = selected.has(id);
     line.setAttribute("aria-selected", on);
     line.querySelector("input").checked = on;
-    line.querySelector(".swatch").style.background = on ? style(selected.get(id)).color : "transparent";
+    const { color, dash } = style(selected.get(id) ?? 0);
+    const drawn = dash ? `repeating-linear-gradient(90deg, ${color} 0 4px, transparent 4px 6px)` : color;
+    line.querySelector(".swatch").style.background = on ? drawn : "transparent";
   }
   byId("selected").textContent = selected.size ? `${selected.size} selected` : "";
 }

@@ -191,15 +191,16 @@ export class LawsView {
     ctx.strokeStyle = ink;
     ctx.lineWidth = 1.6;
     ctx.beginPath();
+    const right = this.canvas.clientWidth - RIGHT + 4;
     let sum = 0;
     ctx.moveTo(LABEL, base);
     for (let i = 0; i < values.length; i += 1) {
-      const at = Math.max(LABEL, x(values[i]));
+      const at = Math.min(right, Math.max(LABEL, x(values[i])));
       ctx.lineTo(at, base - up * sum);
       sum += probs[i];
       ctx.lineTo(at, base - up * sum);
     }
-    ctx.lineTo(this.canvas.clientWidth - RIGHT + 6, base - up * sum);
+    ctx.lineTo(right, base - up * sum);
     ctx.stroke();
   }
 
@@ -213,7 +214,11 @@ export class LawsView {
     ctx.font = colors.font;
     ctx.textAlign = "right";
     ctx.textBaseline = "bottom";
-    ctx.fillText(`Bellman target · ℓ₂² ${number(seat.distance, 3)}`, this.canvas.clientWidth - RIGHT, base + down + 5);
+    const words = [`Bellman target · ℓ₂² ${number(seat.distance, 3)}`, this.canvas.clientWidth - RIGHT, base + down + 5];
+    ctx.strokeStyle = colors.chosenGround; // so that it can be read over stems
+    ctx.lineWidth = 4;
+    ctx.strokeText(...words);
+    ctx.fillText(...words);
   }
 
   drawMean(ctx, at, base, ink) {
