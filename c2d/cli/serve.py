@@ -67,6 +67,7 @@ def server_config(chosen: Serve, access: Access) -> uvicorn.Config:
         import uvicorn
 
         from c2d.web.app import MESSAGE_BYTES, make_app
+        from c2d.web.security import HEADER_BYTES
     except ImportError as error:
         raise UserError(f"the page needs another package ({error.name}): pip install 'c2d[web]'") from None
     from c2d.web.inside import Root
@@ -77,7 +78,8 @@ def server_config(chosen: Serve, access: Access) -> uvicorn.Config:
         ws="websockets-sansio",
         ws_max_size=MESSAGE_BYTES,
         ws_per_message_deflate=False,  # pictures are compressed already
-        h11_max_incomplete_event_size=32_768,
+        http="h11",
+        h11_max_incomplete_event_size=HEADER_BYTES,
         server_header=False,
         timeout_graceful_shutdown=2,
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -24,6 +24,7 @@ from c2d.web.live import Live
 from c2d.web.plain import dumps
 from c2d.web.security import REPORT_POLICY, Access, App, Guard
 
+_T = TypeVar("_T")
 STATIC = Path(__file__).parent / "static"
 MOST_LENSES = 4  # each is a process of its own
 MESSAGE_BYTES = 1 << 20  # a larger WebSocket message ends the connection; smaller ones are answered
@@ -94,9 +95,13 @@ class Site:
             raise NotFound("this lens is not open any more")
         if self.exporting.locked():
             raise UserError("another export is being made; try again when it is done")
+        wanted = request.query_params
         async with self.exporting:
-            wanted = request.query_params
-            data, kind, name = await export(session.history, wanted.get("format", ""), wanted.get("seconds", "60"))
+            work = export(session.history, wanted.get("format", ""), wanted.get("seconds", "60"), session.tell_progress)
+            try:
+                data, kind, name = await _while_wanted(request, work)
+            except asyncio.CancelledError:  # by the server, which ends
+                return Response(dumps({"error": "the server ends"}), 503, media_type="application/json")
         return Response(data, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
     async def _run_named(self, request: Request) -> str:
@@ -144,7 +149,8 @@ class Site:
                     message = await socket.receive()
                     if message["type"] == "websocket.disconnect":
                         return
-                    await session.command(message.get("text") or message.get("bytes"))
+                    text = message.get("text")
+                    await session.command(message.get("bytes") or b"" if text is None else text)
 
             await _until_one_ends(tell(), ask(), beside=session.listen())
         finally:
@@ -174,6 +180,29 @@ async def _until_one_ends(*works: Any, beside: Any = None) -> None:
         await asyncio.gather(*tasks, *extra, return_exceptions=True)
 
 
+def _until_the_end(serve: Callable[[WebSocket], Awaitable[None]]) -> Callable[[WebSocket], Awaitable[None]]:
+    """A connection that the server cancels because it ends is no failure."""
+
+    async def quietly(socket: WebSocket) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await serve(socket)
+
+    return quietly
+
+
+async def _while_wanted(request: Request, work: Coroutine[Any, Any, _T]) -> _T:
+    """The result of some long work, which is ended when the page does not wait for it any more."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait({task}, timeout=0.5))[0]:
+            if await request.is_disconnected():
+                raise UserError("nobody waits for it any more")
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 def _json(value: Any) -> Response:
     return Response(dumps(value), media_type="application/json")
 
@@ -197,8 +226,8 @@ def make_app(root: Root, access: Access, trusted: tuple[str, ...] = ()) -> App:
         Route("/api/published", site.published),
         Route("/api/report", site.report),
         Route("/api/export", site.export),
-        WebSocketRoute("/ws/runs", site.watch),
-        WebSocketRoute("/ws/lens", site.lens),
+        WebSocketRoute("/ws/runs", _until_the_end(site.watch)),
+        WebSocketRoute("/ws/lens", _until_the_end(site.lens)),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
     application = Starlette(routes=routes, exception_handlers={UserError: _tell_mistake})

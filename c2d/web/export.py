@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import html
 import posixpath
 import re
 import struct
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from c2d.errors import UserError
 from c2d.web.lens.session import History
 from c2d.web.lens.wire import unpack
 
+Tell = Callable[[int, int], None]  # how many moments of how many are done
 STATIC = Path(__file__).parent / "static"
 RATE = 15  # moments that make a second of the export
 _LONGEST = 600  # seconds
@@ -26,7 +29,9 @@ MODULES = ("js/dom.js", "js/format.js", "js/lens/wire.js", "js/lens/laws.js", "j
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src blob:"
 
 
-async def export(history: History, kind: str, seconds: str) -> tuple[bytes, str, str]:
+async def export(
+    history: History, kind: str, seconds: str, tell: Tell = lambda done, of: None
+) -> tuple[bytes, str, str]:
     """The file, its media type and its name."""
     if kind not in ("html", "mp4"):
         raise UserError(f'"{kind[:20]}" is no form of export; accepted: html, mp4')
@@ -41,7 +46,7 @@ async def export(history: History, kind: str, seconds: str) -> tuple[bytes, str,
     name = re.sub(r"[^A-Za-z0-9-]+", "-", f"lens-{agents[0]['env']}-{'-'.join(agent['recipe'] for agent in agents)}")
     if kind == "html":
         return await asyncio.to_thread(page, title, data), "text/html; charset=utf-8", f"{name}.html"
-    return await _film(data), "video/mp4", f"{name}.mp4"
+    return await _film(data, len(chosen) - 1, tell), "video/mp4", f"{name}.mp4"
 
 
 def page(title: str, data: bytes) -> bytes:
@@ -81,16 +86,23 @@ def bundle() -> str:
     return joined
 
 
-async def _film(data: bytes) -> bytes:
+async def _film(data: bytes, moments: int, tell: Tell) -> bytes:
     """In a process of its own, which is ended if nobody waits any more."""
     with tempfile.TemporaryDirectory(prefix="c2d-film-") as where:
         file = Path(where) / "lens.mp4"
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "c2d.web.lens.film", str(file),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
         )  # fmt: skip
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         try:
-            _, complaints = await asyncio.wait_for(process.communicate(data), _MOVIE_SECONDS)
+            async with asyncio.timeout(_MOVIE_SECONDS):
+                told = asyncio.gather(
+                    _feed(process.stdin, data), _follow(process.stdout, moments, tell), process.stderr.read()
+                )
+                _, _, complaints = await told
+                await process.wait()
         finally:
             if process.returncode is None:
                 process.kill()
@@ -99,3 +111,18 @@ async def _film(data: bytes) -> bytes:
             last = (complaints.decode(errors="replace").strip() or "no message").splitlines()[-1]
             raise UserError(f"the film could not be made: {last}")
         return file.read_bytes()
+
+
+async def _feed(stream: asyncio.StreamWriter, data: bytes) -> None:
+    with contextlib.suppress(ConnectionError):  # it has ended: its complaint says why
+        stream.write(data)
+        await stream.drain()
+        stream.close()
+        await stream.wait_closed()
+
+
+async def _follow(stream: asyncio.StreamReader, moments: int, tell: Tell) -> None:
+    """The film tells on its output how many pictures are drawn."""
+    while line := await stream.readline():
+        if line.strip().isdigit():
+            tell(int(line), moments)

@@ -9,7 +9,9 @@ import time
 from typing import Any, NamedTuple
 
 from c2d.web.inside import Root
-from c2d.web.run import WEIGHTS, Run, held_inodes
+from c2d.web.locks import held
+from c2d.web.plain import entry, number, text
+from c2d.web.run import WEIGHTS, Run
 
 _DEPTH = 4  # directories between the root and a run
 _MOST = 2_000  # runs
@@ -40,10 +42,10 @@ class Index:
         """Look at every run once."""
         with self._lock:
             gone = self._scan() if time.monotonic() - self._scanned >= _SCAN else []
-            held, now = held_inodes(), time.time()
+            locks, now = held(), time.time()
             changed = []
             for name, run in self.runs.items():
-                run.refresh(held, now)
+                run.refresh(locks, now)
                 row = run.row(now)
                 if row != self.rows.get(name):
                     self.rows[name] = row
@@ -108,6 +110,7 @@ class Index:
                 "machine": header.get("measured") if isinstance(header.get("measured"), dict) else {},
                 "events": run.events[-200:],
                 "damaged": run.damaged,
+                "records": {"count": run.records, "stride": run.stride},
                 "trouble": run.trouble,
                 "checkpoints": checkpoints_of(run),
                 "evaluations": self._evaluations(run),
@@ -120,7 +123,7 @@ class Index:
             value = run.small(f"evaluations/{file}") if file.endswith(".json") else {}
             if isinstance(value.get("summary"), dict):
                 kept = {key: value.get(key) for key in ("steps", "epsilon", "seed", "env", "summary")}
-                found.append({"file": file, **kept})
+                found.append({"file": file, "risk": _risk(value.get("risk")), **kept})
         return found
 
     def episodes(self, name: str) -> dict[str, Any]:
@@ -135,6 +138,21 @@ class Index:
 
 
 _EMPTY: dict[str, Any] = {"count": 0, "step": [], "score": [], "mean": [], "length": []}
+
+
+def _risk(record: Any) -> dict[str, Any] | None:
+    """The same games by another criterion, if they were played: the mean score and what it differs by."""
+    if not isinstance(record, dict) or not isinstance(rows := record.get("rows"), list):
+        return None
+    scores = [row for row in rows if text(row, "of") == "score" and text(row, "statistic") == "mean"]
+    row = scores[0] if scores else {}
+    low, high = (bounds if isinstance(bounds := entry(row, "interval"), list) else [None, None])[:2]
+    return {
+        "criterion": text(record, "criterion"),
+        "mean": number(row, "by_criterion"),
+        "difference": number(row, "difference"),
+        "interval": [low, high],
+    }
 
 
 def checkpoints_of(run: Run) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from collections import deque
 from typing import Any
 
 from c2d.web.inside import Root
+from c2d.web.locks import Place, is_held
 from c2d.web.plain import count, entry, number, text
 from c2d.web.tail import Tail, parsed
 
@@ -31,7 +32,7 @@ WEIGHTS = "weights"  # the newest weights, beside the checkpoints
 _SPARK = 40  # points of the small curve in the table
 _FRESH = 120.0  # seconds without a sign after which a process on another machine counts as gone
 _WINDOW = 60.0  # seconds over which speed is observed between records
-_MOST = 20_000  # records kept of a run; later ones are told as trouble
+_MOST = 20_000  # records kept of a run, even in number; of more, every second is left out, and so on
 
 
 class Run:
@@ -49,6 +50,8 @@ class Run:
         self.columns: dict[str, list[float | None]] = {name: [] for name in (*COLUMNS, "updates", "hours")}
         self.events: list[dict[str, Any]] = []
         self.damaged = 0  # lines that could not be read
+        self.records = 0  # of iterations
+        self.stride = 1  # every so many records one is kept, and always the last
         self.last_game_step = 0
         self.checkpoints: list[str] = []
         self._checkpoints_changed: int | None = None
@@ -59,8 +62,8 @@ class Run:
 
     # ------------------------------------------------------------------- reading
 
-    def refresh(self, held: set[int], now: float) -> None:
-        """`held`: inodes of locked files."""
+    def refresh(self, locks: frozenset[Place], now: float) -> None:
+        """`locks`: files that are locked."""
         self._looked.clear()
         self._take_records()
         self._take_events()
@@ -70,7 +73,7 @@ class Run:
             self._checkpoints_changed = changed
             self.checkpoints = [n for n in self.root.directories(self.name, "checkpoints") if CHECKPOINT.fullmatch(n)]
         lock = self.root.stat(self.name, "lock")
-        self._locked = lock is not None and lock.st_ino in held
+        self._locked = lock is not None and is_held(f"{self.root.path}/{self.name}/lock", lock, locks)
         if not self._seen or self._seen[-1][1] != self.steps:
             self._seen.append((now, self.steps))
 
@@ -78,6 +81,7 @@ class Run:
         lines = self._records.advance()
         if self._records.restarts != self.restarts:  # resumed: the file was written anew
             self.restarts, self.damaged = self._records.restarts, 0
+            self.records, self.stride = 0, 1
             self.header = {}
             for column in self.columns.values():
                 column.clear()
@@ -86,7 +90,7 @@ class Run:
             self._seen.clear()
         for line in lines:
             record = parsed(line)
-            if record is None or len(self.columns["steps"]) >= _MOST:
+            if record is None:
                 self.damaged += bool(line)
             elif record.get("kind") == "run":
                 self.header = record
@@ -98,14 +102,23 @@ class Run:
     def _add(self, record: dict[str, Any]) -> None:
         if (score := number(record, "mean_score")) is not None:
             self.scores.append(score)
-        for name, keys in COLUMNS.items():
-            self.columns[name].append(number(record, *keys))
-        for name, value in (
+        values = {name: number(record, *keys) for name, keys in COLUMNS.items()}
+        for name, more in (
             ("updates", count(record, "updates")),
             ("hours", (number(record, "measured", "seconds") or 0.0) / 3_600),
         ):
-            column = self.columns[name]
-            column.append((column[-1] or 0) + value if column else value)
+            values[name] = (self._last(name) or 0) + more
+        between = self.records > 0 and (self.records - 1) % self.stride != 0  # the last one gives way
+        if not between and len(self.columns["steps"]) >= _MOST:
+            self.stride *= 2
+            for column in self.columns.values():
+                del column[1::2]
+        for name, value in values.items():
+            self.columns[name][len(self.columns[name]) - between :] = [value]
+        self.records += 1
+
+    def _last(self, name: str) -> float | None:
+        return self.columns[name][-1] if self.columns[name] else None
 
     def _take_events(self) -> None:
         before = self._events.restarts
@@ -156,7 +169,7 @@ class Run:
 
     @property
     def steps(self) -> int:
-        recorded = int(self.columns["steps"][-1] or 0) if self.columns["steps"] else 0
+        recorded = int(self._last("steps") or 0)
         return max(recorded, self.last_game_step, count(self.small("summary.json"), "steps"))
 
     @property
@@ -184,7 +197,7 @@ class Run:
 
     def speed(self, state: str) -> float | None:
         """Agent steps per second: as observed while it runs, else as last recorded."""
-        recorded = self.columns["speed"][-1] if self.columns["speed"] else None
+        recorded = self._last("speed")
         if state == "running" and len(self._seen) > 1:
             (first, begin), (last, end) = (
                 next(s for s in self._seen if s[0] >= self._seen[-1][0] - _WINDOW),
@@ -216,11 +229,11 @@ class Run:
             "frames_per_step": count(self.small("env.json"), "frames_per_step") or 1,
             "score": scores[-1] if scores else None,
             "best": max(scores, default=None),
-            "games": self.columns["games"][-1] if self.columns["games"] else None,
+            "games": self._last("games"),
             "speed": speed,
             "eta": left / speed if state == "running" and speed else None,
             "started": number(self.header, "measured", "started"),
-            "records": len(self.columns["steps"]),
+            "records": self.records,
             "restarts": self.restarts,
             "spark": self._spark[1],
             "error": text(summary, "error") if state == "failed" else "",
@@ -237,14 +250,3 @@ def _thin(values: list[float], most: int) -> list[float]:
 
 def _host() -> str:
     return f" on {socket.gethostname()}"
-
-
-def held_inodes() -> set[int]:
-    """Inodes of files that some process holds a lock of, without touching any lock."""
-    try:
-        with open("/proc/locks", encoding="utf-8") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return set()
-    words = (line.split() for line in lines)
-    return {int(w[-3].rpartition(":")[2]) for w in words if len(w) >= 8 and "FLOCK" in w and w[-3].count(":") == 2}

@@ -22,6 +22,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 COOKIE = "c2d-token"
+HEADER_BYTES = 32_768  # of one request
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
@@ -59,7 +60,11 @@ class Access:
             name, port = (parts.hostname or "").rstrip("."), parts.port
         except ValueError:
             return False
-        if parts.username is not None or parts.path or (80 if port is None else port) != self.port:
+        if parts.username is not None or parts.path:
+            return False
+        if name in _LOCAL and name in self.hosts:
+            return True  # on any port: a tunnel may end on another one than ours
+        if (80 if port is None else port) != self.port:
             return False
         return name in self.hosts or (self.token is not None and _numeric(name))
 
@@ -111,6 +116,8 @@ class Guard:
     def _refusal(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
         """Status and reason; None if the request may pass."""
         host, origin = headers.get("host", ""), headers.get("origin")
+        if sum(map(len, headers.values())) > HEADER_BYTES:
+            return 431, f"the headers of a request have more than {HEADER_BYTES:,} bytes"
         if not self.access.host_is_ours(host):
             return 403, "this server does not answer under that name"
         if scope["type"] == "websocket":

@@ -42,13 +42,13 @@ def trained(tmp_path_factory) -> Path:
 class Server:
     """`c2d serve` in a thread."""
 
-    def __init__(self, root: Path, **options) -> None:
+    def __init__(self, root: Path, port: int = 0, **options) -> None:
         import uvicorn
 
         from c2d.cli.serve import Serve, access_of, listen, server_config
 
         chosen = Serve(runs=str(root), **options)
-        listener: socket.socket = listen(chosen.host, 0)
+        listener: socket.socket = listen(chosen.host, port)
         self.root, self.port = root, listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self._server = uvicorn.Server(server_config(chosen, access_of(chosen, self.port)))

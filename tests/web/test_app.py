@@ -1,12 +1,14 @@
 """The data behind the pages, asked for without a network."""
 
+import asyncio
 import json
 from importlib import resources
 
 import pytest
 
+from c2d.errors import UserError
 from c2d.reporting.published import early_iterations
-from c2d.web.app import make_app
+from c2d.web.app import _while_wanted, make_app
 from c2d.web.inside import Root
 from c2d.web.security import Access
 from tests.web.asgi import request
@@ -121,3 +123,21 @@ def test_answers_are_json_a_browser_can_read(app, root):
         file.write('{"kind": "iteration", "steps": 400, "mean_score": NaN, "mean_loss": Infinity}\n')
     for path in ("/api/run", "/api/curves"):
         json.loads(request(app, path, run="a").body, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
+
+
+def test_work_that_nobody_waits_for_is_ended():
+    ended = []
+
+    class Gone:
+        async def is_disconnected(self):
+            return True
+
+    async def work():
+        try:
+            await asyncio.sleep(3_600)
+        finally:
+            ended.append(True)
+
+    with pytest.raises(UserError, match="nobody waits"):
+        asyncio.run(_while_wanted(Gone(), work()))
+    assert ended == [True]

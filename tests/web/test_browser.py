@@ -2,26 +2,17 @@
 
 import json
 import shutil
-import time
 
 import pytest
 
 from c2d.envs.make import make
 from c2d.envs.spec import FrameStack
 from c2d.training.rundir import RunDir, load
+from tests.web.browsing import open_lens, until
 from tests.web.conftest import Server
 from tests.web.made_runs import append, make_run, record
 
 pytestmark = pytest.mark.browser
-
-
-def until(page, expression, seconds=60.0):
-    """The value of a JavaScript expression once it is true. The page's policy forbids the usual way, by eval."""
-    end = time.monotonic() + seconds
-    while not (value := page.evaluate(expression)):
-        assert time.monotonic() < end, f"in vain: {expression}; {page.inner_text('body')[:500]}"
-        page.wait_for_timeout(50)
-    return value
 
 
 def row(name):
@@ -74,10 +65,26 @@ def test_sorting_filtering_selecting_by_keyboard(server, page):
     with page.expect_download() as download:
         page.click("#save-csv")
     table = download.value.path().read_text().splitlines()
-    assert table[0] == '"curve","hours","value"' and len(table) >= 1
+    assert table[0] == '"curve","hours","value"'
+    page.fill("#smoothing", "0.9")
+    with page.expect_download() as download:
+        page.click("#save-csv")
+    smoothed = download.value.path().read_text().splitlines()
+    assert smoothed[0].endswith('"value","smoothed (running mean, weight 0.9)"')
+    assert [line.rpartition(",")[0] for line in smoothed[1:]] == table[1:]  # values as recorded stand there too
+    assert page.locator("#legend .entry").count() == len({line.partition(",")[0] for line in table[1:]})
     with page.expect_download() as download:
         page.click("#save-png")
     assert download.value.path().read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_young_run_says_that_no_game_has_ended(server, page):
+    young = make_run(server.root / "young", 0)
+    append(young, record(0, None, episodes=0))
+    page.goto(f"{server.url}/?run=young")
+    until(page, "document.querySelector('#chart').innerText.includes('No game has ended yet')")
+    assert page.locator("#chart canvas").count() == 0
+    shutil.rmtree(young)
 
 
 def test_the_page_of_a_run(server, page):
@@ -98,12 +105,6 @@ def test_the_page_of_a_run(server, page):
     missing = page.context.new_page()  # a page of its own: the browser tells of the 404 that is asked for
     missing.goto(f"{server.url}/run?run=../missing")
     until(missing, "document.querySelector('#trouble').textContent.includes('no such run')")
-
-
-def open_lens(server, page, **query):
-    address = "&".join(f"{name}={value}" for name, value in query.items())
-    page.goto(f"{server.url}/lens?{address}")
-    until(page, "globalThis.lens?.stage?.shown")
 
 
 STEPPED = """async (count) => {
@@ -203,12 +204,12 @@ def send_bad_messages(page):
       const closed = new Promise((done) => { socket.onclose = (event) => done(event.code); });
       socket.onmessage = (event) => heard.push(new TextDecoder().decode(event.data));
       await new Promise((done, fail) => { socket.onopen = done; setTimeout(fail, 20000); });
-      for (const text of ['nonsense', '{"do": "fly"}', 'x'.repeat(100000), '{"do": "step"}',
+      for (const text of ['', 'nonsense', '{"do": "fly"}', 'x'.repeat(100000), '{"do": "step"}',
         '{"do": "open", "agents": [["../..", "weights"]], "drive": "first", "seed": 0, "epsilon": 0}']) {
         socket.send(text);
       }
       socket.send(new Uint8Array([1, 2, 3]));
-      for (let k = 0; k < 400 && heard.length < 6; k += 1) await new Promise((done) => setTimeout(done, 50));
+      for (let k = 0; k < 400 && heard.length < 8; k += 1) await new Promise((done) => setTimeout(done, 50));
       socket.send('x'.repeat(2000000));
       const late = new Promise((done) => setTimeout(() => done('never closed'), 20000));
       return [heard.join(), await Promise.race([closed, late])];
@@ -217,6 +218,7 @@ def send_bad_messages(page):
         "a message is no JSON",
         "must be an object whose",
         "more than 8,192 bytes",
+        "no agent is open",
         "cannot be opened",
         "not binary",
     ):

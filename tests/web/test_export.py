@@ -4,11 +4,13 @@ import asyncio
 import re
 import subprocess
 
+import numpy as np
 import pytest
 
 from c2d.errors import UserError
 from c2d.web.export import MODULES, STATIC, bundle, export
 from c2d.web.inside import Root
+from c2d.web.lens.film import Drawing
 from c2d.web.lens.load import open_agent
 from c2d.web.lens.player import Player
 from c2d.web.lens.session import History
@@ -84,7 +86,9 @@ def test_nothing_played_yet():
 def test_the_film_has_a_picture_for_every_moment(history, tmp_path):
     from imageio_ffmpeg import get_ffmpeg_exe
 
-    data, kind, name = made(history, "mp4", "1")
+    told = []
+    data, kind, name = asyncio.run(export(history, "mp4", "1", lambda done, of: told.append((done, of))))
+    assert told == [(5, 15), (10, 15), (15, 15)]
     assert kind == "video/mp4" and name.endswith(".mp4")
     file = tmp_path / "film.mp4"
     file.write_bytes(data)
@@ -93,3 +97,15 @@ def test_the_film_has_a_picture_for_every_moment(history, tmp_path):
     ).stderr
     assert "h264" in told and "yuv420p" in told and "1280x720" in told and "15 fps" in told
     assert re.findall(r"frame=\s*(\d+)", told)[-1] == "15"
+
+
+def test_moments_without_numbers_are_drawn(history):
+    """Of an agent that has diverged: no axis can be made of its laws, and the film goes on."""
+    opened = unpack(history.opened)[0]
+    header, parts = unpack(history.moments[-1])
+    for seat in header["seats"]:
+        seat["mean"] = [float("nan")] * 3
+    laws = {name: np.full_like(part, np.nan) for name, part in parts.items() if not isinstance(part, bytes)}
+    drawing = Drawing(opened["agents"])
+    empty = drawing.draw(*unpack(pack(header, {**parts, **laws})))
+    assert empty.shape == (720, 1280, 3) and (empty != drawing.draw(*unpack(history.moments[0]))).any()

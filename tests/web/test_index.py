@@ -189,3 +189,32 @@ def test_warnings_and_checkpoints_of_a_run(index):
     detail = index.detail("a")
     assert [event["event"] for event in detail["events"]] == ["warning", "resumed"]
     assert [one["id"] for one in detail["checkpoints"]] == ["weights", "000000000200", "000000000100"]
+
+
+def test_of_very_many_records_some_are_left_out_evenly(index, monkeypatch):
+    monkeypatch.setattr("c2d.web.run._MOST", 8)
+    run = make_run(index.root.path / "a", 0)
+    for k in range(37):
+        append(run, record(k, float(k)))
+        if k % 5 == 0:
+            index.refresh()
+    row, kept = rows(index)["a"], index.curves("a")["columns"]
+    assert row["score"] == row["best"] == 36.0 and row["records"] == 37 and row["warnings"] == 0
+    assert kept["score"] == [0.0, 8.0, 16.0, 24.0, 32.0, 36.0] and kept["steps"][-1] == 3_700
+    assert kept["updates"] == [25.0 * (score + 1) for score in kept["score"]]  # sums over those left out too
+    assert index.detail("a")["records"] == {"count": 37, "stride": 8} and index.detail("a")["damaged"] == 0
+
+
+def test_evaluations_tell_their_criterion(index):
+    run = make_run(index.root.path / "a")
+    (run / "evaluations").mkdir()
+    score = {"by_criterion": 3.0, "difference": -1.0, "interval": [-2.0, 0.5]}
+    rows_of = [{"of": of, "statistic": "mean", **score} for of in ("return", "score")]
+    rows_of[0]["by_criterion"] = 9.0
+    for name, risk in (("1", {"criterion": "cvar:0.1", "rows": rows_of}), ("2", None), ("3", {"rows": 7})):
+        value = {"summary": {"mean": 4.0}, **({} if risk is None else {"risk": risk})}
+        (run / "evaluations" / f"evaluation-{name}.json").write_text(json.dumps(value))
+    index.refresh()
+    first, second, third = index.detail("a")["evaluations"]
+    assert first["risk"] == {"criterion": "cvar:0.1", "mean": 3.0, "difference": -1.0, "interval": [-2.0, 0.5]}
+    assert second["risk"] is None and third["risk"] is None

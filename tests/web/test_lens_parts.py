@@ -34,6 +34,14 @@ def test_messages_keep_every_bit():
         assert parts[name].tobytes() == array.tobytes() and parts[name].shape == array.shape
 
 
+def test_what_is_not_finite_becomes_null():
+    header, parts = wire.unpack(
+        wire.pack({"a": [1.5, float("nan"), (float("inf"), {"b": -float("inf")})]}, {"x": np.array([np.nan, 1.0])})
+    )
+    assert header == {"a": [1.5, None, [None, {"b": None}]]}
+    assert np.isnan(parts["x"][0]) and parts["x"][1] == 1.0  # laws are sent as computed
+
+
 GOOD = '{"do": "open", "agents": [["a", "weights"]], "drive": "first", "seed": 0, "epsilon": 0.1}'
 
 
@@ -51,7 +59,9 @@ def test_commands(text):
     ["", "nonsense", "[]", "null", "1", '"play"', "{}", '{"do": 1}', '{"do": "stop"}', '{"do": "__init__"}',
      '{"do": ["play"]}',
      '{"do": "play", "more": 1}', '{"do": "speed"}', '{"do": "speed", "value": "1"}', '{"do": "speed", "value": -1}',
-     '{"do": "speed", "value": NaN}', '{"do": "speed", "value": Infinity}', '{"do": "speed", "value": 1e9}',
+     '{"do": "speed", "value": NaN}', '{"do": "speed", "value": 1e-300}', '{"do": "speed", "value": 0.009}',
+     '{"do": "speed", "value": 1' + "0" * 400 + "}", '{"do": "epsilon", "value": 1' + "0" * 400 + "}",
+     '{"do": "speed", "value": Infinity}', '{"do": "speed", "value": 1e9}',
      '{"do": "epsilon", "value": 1.1}', '{"do": "epsilon", "value": true}', '{"do": "new", "seed": -1}',
      '{"do": "new", "seed": 1.5}', '{"do": "new", "seed": 2147483648}', '{"do": "criteria", "names": [], "by": 0}',
      '{"do": "criteria", "names": [1], "by": 0}',
@@ -99,7 +109,8 @@ def test_answers_are_not_held_up_by_pictures():
         for n in range(session._IN_FLIGHT + 1):
             slow._take(moment(n))
         await slow.command("nonsense")
-        assert wire.unpack(await slow.next_message())[0] == {"kind": "error", "text": "a message is no JSON"}
+        expected = {"kind": "error", "text": "a message is no JSON", "about": None}
+        assert wire.unpack(await slow.next_message())[0] == expected
         for _ in range(1_000):
             await slow.command("nonsense")
         assert len(slow._waiting) <= 64

@@ -22,14 +22,16 @@ async def application(scope, receive, send):
 local, public = Guard(application, LOCAL), Guard(application, PUBLIC)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:8265", "localhost:8265", "LOCALHOST:8265", "[::1]:8265"])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:8265", "localhost:8265", "LOCALHOST:8265", "[::1]:8265", "localhost:9000", "127.0.0.1"]
+)
 def test_this_machine_is_let_in_under_its_own_names(host):
     assert request(local, "/", host=host).body == b"inside"
 
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example:8265", "127.0.0.1:80", "127.0.0.1", "127.0.0.1.evil.example:8265", "user@127.0.0.1:8265", "", "[::1",
+    ["evil.example:8265", "evil.example:9000", "127.0.0.1.evil.example:8265", "user@127.0.0.1:8265", "", "[::1",
      "10.0.0.5:8265", "127.0.0.1:8265/x", "127.0.0.1:notaport", "localhost.evil.example:8265"],
 )  # fmt: skip
 def test_other_names_are_refused(host):
@@ -50,6 +52,13 @@ def test_a_websocket_of_another_site_is_refused(origin):
     """Browsers send cookies and no preflight with a WebSocket: the Origin is the only guard."""
     headers = {} if origin is None else {"origin": origin}
     assert handshake(local, **headers)[0]["type"] == "websocket.close"
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:9000", "http://localhost:8265", "http://evil.example:9000"])
+def test_a_tunnel_may_end_on_another_port(origin):
+    """`ssh -L 9000:localhost:8265`: the page and its WebSocket go by the browser's port, pages of others do not."""
+    answer = handshake(local, host="localhost:9000", origin=origin)
+    assert answer[0]["type"] == ("websocket.accept" if origin == "http://localhost:9000" else "websocket.close")
 
 
 def test_a_websocket_of_our_page_is_let_in():

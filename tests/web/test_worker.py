@@ -2,7 +2,11 @@
 
 import asyncio
 import os
+import shutil
 import signal
+
+import numpy as np
+import safetensors.numpy
 
 from c2d.web.inside import Root
 from c2d.web.lens.session import Session
@@ -21,12 +25,21 @@ async def heard(session: Session, kind: str):
             return header, parts
 
 
+def no_agent(about: str) -> dict:
+    return {"kind": "error", "text": "no agent is open: open one first", "about": about, "playing": False}
+
+
 def test_a_lens_from_opening_to_its_end(trained):
     async def use():
         session = Session(Root(trained))
         await session.start()
         listening = asyncio.ensure_future(session.listen())
         try:
+            for early in ("step", "play"):
+                await session.command(f'{{"do": "{early}"}}')
+                assert await heard(session, "error") == (no_agent(early), {})
+            await session.command("")
+            assert "no JSON" in (await heard(session, "error"))[0]["text"]
             await session.command(OPEN % "missing")
             assert "cannot be opened" in (await heard(session, "error"))[0]["text"]
             await session.command(OPEN % "breakout-c2d")
@@ -38,6 +51,8 @@ def test_a_lens_from_opening_to_its_end(trained):
             assert "accepted" in (await heard(session, "error"))[0]["text"]  # and the process lives on
             await session.command('{"do": "criteria", "names": ["mean"], "by": 3}')
             assert "by is 3" in (await heard(session, "error"))[0]["text"]
+            await session.command('{"do": "epsilon", "value": 2}')
+            assert "epsilon is '2'" in (await heard(session, "error"))[0]["text"]
             await session.command('{"do": "new", "seed": 4}')
             again = await heard(session, "moment")
             assert again[0]["games"] == first[0]["games"] and again[1]["0.picture"] == first[1]["0.picture"]
@@ -51,6 +66,51 @@ def test_a_lens_from_opening_to_its_end(trained):
             await session.close()
             await listening
         assert session._process.returncode == -signal.SIGKILL
+
+    asyncio.run(use())
+
+
+def test_an_agent_that_has_diverged_is_shown(trained, tmp_path):
+    """NaN is no JSON: null stands for it, and the process lives on. So for a criterion beyond what float32 holds."""
+    shutil.copytree(trained / "breakout-c2d", tmp_path / "nan")
+    shutil.copytree(trained / "breakout-c51", tmp_path / "well")
+    file = tmp_path / "nan" / "weights.safetensors"
+    weights = safetensors.numpy.load_file(file)
+    safetensors.numpy.save_file({name: np.full_like(value, np.nan) for name, value in weights.items()}, file)
+
+    async def use():
+        session = Session(Root(tmp_path))
+        await session.start()
+        listening = asyncio.ensure_future(session.listen())
+        try:
+            await session.command(OPEN % "nan")
+            await session.command('{"do": "step"}')
+            header, parts = await heard(session, "moment")
+            assert header["seats"][0]["mean"] == [None] * 3 and np.isnan(parts["0.probs"]).all()
+            await session.command(OPEN % "well")
+            await session.command('{"do": "criteria", "names": ["mean", "mean-std:1e39"], "by": 1}')
+            await session.command('{"do": "step"}')
+            header, _ = await heard(session, "moment")
+            assert header["seats"][0]["values"][1] == [None] * 3 and None not in header["seats"][0]["values"][0]
+        finally:
+            await session.close()
+            await listening
+
+    asyncio.run(use())
+
+
+def test_a_process_that_nobody_listens_to_is_ended_at_once(trained):
+    """Its pipe is full: asyncio sees the end of a process only when it is empty."""
+
+    async def use():
+        session = Session(Root(trained))
+        await session.start()
+        for text in (OPEN % "breakout-c2d", '{"do": "speed", "value": 0}', '{"do": "play"}'):
+            await session.command(text)
+        while len(session._process.stdout._buffer) <= 2 * 65_536:  # where asyncio stops to read
+            await asyncio.sleep(0.02)
+        await asyncio.wait_for(session.close(), 10)
+        assert session._process.returncode == -signal.SIGTERM
 
     asyncio.run(use())
 

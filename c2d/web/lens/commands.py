@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ LARGEST = 8_192  # bytes of a message
 _DRIVES = ("first", "second", "each")
 _MOST_CRITERIA = 8
 _SEED = 2**31
+_SLOWEST, _FASTEST = 0.01, 1_000.0  # steps per second
 
 
 class Open:
@@ -21,26 +21,40 @@ class Open:
     name = "open"
 
 
-def parse(text: str | bytes | None) -> dict[str, Any] | None:
-    """A command whose every value is of the right kind; UserError says what is wrong. None: nothing was said."""
-    if text is None:
-        return None
+class Refused(UserError):
+    """A message that asks for what cannot be; `about` is the command it was, if that is known."""
+
+    def __init__(self, text: str, about: str | None = None) -> None:
+        super().__init__(text)
+        self.about = about
+
+
+def parse(text: str | bytes) -> dict[str, Any]:
+    """A command whose every value is of the right kind; Refused says what is wrong."""
     if isinstance(text, bytes):
-        raise UserError("messages to the lens are JSON texts, not binary")
+        raise Refused("messages to the lens are JSON texts, not binary")
     if len(text.encode()) > LARGEST:
-        raise UserError(f"a message has more than {LARGEST:,} bytes")
+        raise Refused(f"a message has more than {LARGEST:,} bytes")
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        raise UserError("a message is no JSON") from None
-    if not isinstance(value, dict) or not isinstance(value.get("do"), str) or value["do"] not in COMMANDS:
-        raise UserError(f'a message must be an object whose "do" is one of: {", ".join(COMMANDS)}')
-    given = {key: item for key, item in value.items() if key != "do"}
-    fields = COMMANDS[value["do"]]
+        raise Refused("a message is no JSON") from None
+    command = value.pop("do", None) if isinstance(value, dict) else None
+    if not isinstance(command, str) or command not in COMMANDS:
+        raise Refused(f'a message must be an object whose "do" is one of: {", ".join(COMMANDS)}')
+    try:
+        return _checked(command, value)
+    except UserError as error:
+        raise Refused(str(error), about=command) from None
+
+
+def _checked(command: str, given: dict[str, Any]) -> dict[str, Any]:
+    fields = COMMANDS[command]
     if set(given) != set(fields):
         wanted = ", ".join(fields) or "nothing else"
-        raise UserError(f'"{value["do"]}" takes {wanted}; got {", ".join(map(repr, given))[:200] or "nothing"}')
-    return {"do": value["do"], **{key: fields[key](key, item) for key, item in given.items()}}
+        raise UserError(f'"{command}" takes {wanted}; got {", ".join(map(repr, given))[:200] or "nothing"}')
+    names = {key: command if key == "value" else key for key in given}  # as a complaint calls them
+    return {"do": command, **{key: fields[key](names[key], item) for key, item in given.items()}}
 
 
 Check = Callable[[str, Any], Any]
@@ -58,11 +72,17 @@ def _seed(key: str, value: Any) -> int:
 
 def _between(low: float, high: float) -> Check:
     def check(key: str, value: Any) -> float:
-        fits = type(value) in (int, float) and math.isfinite(value) and low <= value <= high
+        fits = type(value) in (int, float) and low <= value <= high  # no NaN
         _require(fits, key, value, f"a number from {low:g} to {high:g}")
         return float(value)
 
     return check
+
+
+def _speed(key: str, value: Any) -> float:
+    fits = type(value) in (int, float) and (value == 0 or _SLOWEST <= value <= _FASTEST)
+    _require(fits, key, value, f"0 (as fast as it goes) or {_SLOWEST:g} to {_FASTEST:,g} steps per second")
+    return float(value)
 
 
 def _drive(key: str, value: Any) -> str:
@@ -96,7 +116,7 @@ COMMANDS: dict[str, dict[str, Check]] = {
     "play": {},
     "pause": {},
     "step": {},
-    "speed": {"value": _between(0.0, 1_000.0)},
+    "speed": {"value": _speed},
     "epsilon": {"value": _between(0.0, 1.0)},
     "new": {"seed": _seed},
     "criteria": {"names": _criteria, "by": _place},

@@ -25,6 +25,7 @@ RATE = 15.0  # moments per second
 SIZE = (1280, 720)
 _LEFT = 400  # pixels for pictures and numbers
 _TRACE = 110
+_TELL = 5  # moments between words on how far it is
 _CALM = 150  # moments whose extent the axis takes in
 _GROUND, _INK, _SOFT, _LINE = (255, 255, 255), (29, 32, 36), (90, 96, 105), (220, 220, 214)
 _STEM, _CHOSEN, _TARGET, _CHOSEN_GROUND = (51, 97, 143), (194, 65, 12), (122, 62, 157), (253, 241, 234)
@@ -51,7 +52,7 @@ class Drawing:
         wide = (SIZE[0] - _LEFT) // len(self.agents)
         for seat in range(len(self.agents)):
             self._laws(seat, header, parts, _LEFT + seat * wide, wide)
-        self._trace()
+        self._trace(shared=len(header["games"]) == 1)
         picture: np.ndarray = self.pygame.surfarray.array3d(self.surface).swapaxes(0, 1)
         return picture
 
@@ -85,14 +86,11 @@ class Drawing:
         told, agent = header["seats"][seat], self.agents[seat]
         game = header["games"][min(seat, len(header["games"]) - 1)]
         returns, probs = np.asarray(parts[f"{seat}.returns"]), np.asarray(parts[f"{seat}.probs"])
-        top_p = self.tops[seat] = max(float(probs.max()), 0.97 * self.tops[seat], 0.02)
-        kept = returns[probs >= 0.002]
-        self.extents[seat] = [*self.extents[seat][-_CALM:], (float(kept.min()), float(kept.max()))]
-        self.values[seat] = [*self.values[seat][-900:], told["mean"][game["action"]]]
-        known = [extent for extents in self.extents for extent in extents]  # returns: the same unit for both
-        low, high = min(e[0] for e in known), max(e[1] for e in known)
-        margin = 0.05 * (high - low or abs(high) or 1.0)
-        low, high = low - margin, high + margin
+        top_p = self.tops[seat] = max(float(np.nan_to_num(probs).max()), 0.97 * self.tops[seat], 0.02)
+        self._note_extent(seat, returns[(probs >= 0.002) & np.isfinite(returns)])
+        self.values[seat] = [*self.values[seat][-900:], _float(told["mean"][game["action"]])]
+        shared = len(header["games"]) == 1  # one game: the same returns for both
+        low, high = _range([e for k, extents in enumerate(self.extents) if shared or k == seat for e in extents])
         self._write(f"{agent['recipe']}: law of the return of each action", left + 8, 12, large=True)
         top, bottom = 44, SIZE[1] - _TRACE - 44
         tall = (bottom - top) / len(returns)
@@ -107,15 +105,15 @@ class Drawing:
             self.pygame.draw.line(self.surface, _LINE, (begin, base), (end, base))
             color = _CHOSEN if chosen else _STEM
             self._write(self._name(seat, action), left + 8, above + tall / 2 - 14, color if chosen else _INK)
-            self._write(f"{told['mean'][action]:.4g}", left + 8, above + tall / 2 + 2, _SOFT)
+            mean = _float(told["mean"][action])
+            self._write(_words(mean), left + 8, above + tall / 2 + 2, _SOFT)
             self._stems(returns[action], probs[action], begin, low, scale, base, -0.56 * tall / top_p, color)
             if chosen and f"{seat}.target_returns" in parts:
                 law = np.asarray(parts[f"{seat}.target_returns"]), np.asarray(parts[f"{seat}.target_probs"])
                 self._stems(*law, begin, low, scale, base, 0.3 * tall / top_p, _TARGET)
-            mean = begin + scale * (told["mean"][action] - low)
-            self.pygame.draw.polygon(
-                self.surface, color, [(mean, base + 1), (mean - 5, base + 9), (mean + 5, base + 9)]
-            )
+            if np.isfinite(mean):
+                at = begin + scale * (mean - low)
+                self.pygame.draw.polygon(self.surface, color, [(at, base + 1), (at - 5, base + 9), (at + 5, base + 9)])
         for value in _ticks(low, high):
             x = begin + scale * (value - low)
             self.pygame.draw.line(self.surface, _LINE, (x, bottom), (x, bottom + 5))
@@ -126,24 +124,48 @@ class Drawing:
         width = 1 if len(values) > 80 else 2
         for value, p in zip(values.tolist(), probs.tolist(), strict=True):
             x = begin + scale * (value - low)
-            if x >= begin - 2:
+            if x >= begin - 2 and np.isfinite(x + p):
                 tip = base + max(min(tall * p, 0.36 * SIZE[1]), -0.6 * SIZE[1])
                 self.pygame.draw.line(self.surface, color, (x, base), (x, tip), width)
 
-    def _trace(self) -> None:
+    def _note_extent(self, seat: int, kept: np.ndarray) -> None:
+        """Smallest and largest return that matters in this moment, if there is one."""
+        found = [(float(kept.min()), float(kept.max()))] if kept.size else []
+        self.extents[seat] = [*self.extents[seat][-_CALM:], *found]
+
+    def _trace(self, shared: bool) -> None:
+        """Values over time; each agent in a game of its own has its own axis, the second one's at the right."""
         top, bottom = SIZE[1] - _TRACE, SIZE[1] - 14
-        everything = [value for values in self.values for value in values]
-        low, high = min(everything), max(everything)
-        span = (high - low) or 1.0
         self._write("value of the action taken", _LEFT + 8, top - 12, _SOFT)
-        self._write(f"{high:.4g}", _LEFT + 60, top + 4, _SOFT)
-        self._write(f"{low:.4g}", _LEFT + 60, bottom - 12, _SOFT)
-        begin, end = _LEFT + 112, SIZE[0] - 18
-        for values, color in zip(self.values, (_CHOSEN, _STEM), strict=False):
-            if len(values) > 1:
-                stride, tall = (end - begin) / (len(values) - 1), (bottom - top - 8) / span
-                points = [(begin + stride * k, bottom - tall * (v - low)) for k, v in enumerate(values)]
+        begin, end = _LEFT + 112, SIZE[0] - (18 if shared or len(self.values) == 1 else 70)
+        for seat, color in zip(range(len(self.values)), (_CHOSEN, _STEM), strict=False):
+            values = self.values[seat]
+            together = [v for others in self.values for v in others] if shared else values
+            finite = [value for value in together if np.isfinite(value)]
+            low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
+            x, ink = (_LEFT + 60, _SOFT if shared else color) if shared or seat == 0 else (end + 8, color)
+            self._write(_words(high), x, top + 4, ink)
+            self._write(_words(low), x, bottom - 12, ink)
+            stride, tall = (end - begin) / max(1, len(values) - 1), (bottom - top - 8) / (high - low or 1.0)
+            points = [(begin + stride * k, bottom - tall * (v - low)) for k, v in enumerate(values) if np.isfinite(v)]
+            if len(points) > 1:
                 self.pygame.draw.aalines(self.surface, color, False, points)
+
+
+def _float(value: float | None) -> float:
+    """A number of a header, where null is written for what is not finite."""
+    return float("nan") if value is None else value
+
+
+def _words(value: float) -> str:
+    return f"{value:.4g}" if np.isfinite(value) else "–"
+
+
+def _range(extents: list[tuple[float, float]]) -> tuple[float, float]:
+    """With some room at both ends."""
+    low, high = min((e[0] for e in extents), default=0.0), max((e[1] for e in extents), default=1.0)
+    margin = 0.05 * (high - low or abs(high) or 1.0)
+    return low - margin, high + margin
 
 
 def _ticks(low: float, high: float) -> list[float]:
@@ -165,8 +187,10 @@ def main(path: Path, stream: BinaryIO) -> None:
     drawing, film = Drawing(opened["agents"]), Film(path)
     film.rate = RATE
     try:
-        for message in source:
+        for count, message in enumerate(source, start=1):
             film.add(drawing.draw(*unpack(message)))
+            if count % _TELL == 0:
+                print(count, flush=True)
         film.finish()
     finally:
         film.abandon()

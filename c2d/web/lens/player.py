@@ -85,9 +85,9 @@ class Player:
 
     def begin(self, seed: int) -> None:
         """New games from a seed; newer weights of a run that is training are taken up."""
+        self._renew()
         self.close()
         self.seed = seed
-        self._renew()
         if len(self.agents) == 1 or self.drive == "each":
             self.games = [Game(loaded, seed) for loaded in self.agents]
         else:

@@ -16,14 +16,14 @@ import sys
 from collections import deque
 from typing import Any
 
-from c2d.errors import UserError
 from c2d.web.inside import Root
-from c2d.web.lens.commands import Open, parse
+from c2d.web.lens.commands import Open, Refused, parse
 from c2d.web.lens.wire import pack
 
 _IN_FLIGHT = 4
 _HISTORY_BYTES = 96 << 20
 _HISTORY_COUNT = 6_000  # about six minutes at 15 steps per second
+_PATIENCE = 0.8  # seconds for a worker to end, once asked and once forced
 _MESSAGE = 1 << 24  # bytes of the largest message of a worker
 
 
@@ -59,6 +59,7 @@ class Session:
         self._newest: bytes | None = None  # moment not yet sent
         self._in_flight = 0
         self._wake = asyncio.Event()
+        self._listening = False
 
     async def start(self) -> None:
         environment = {
@@ -70,37 +71,46 @@ class Session:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "c2d.web.lens.worker",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment,
+            start_new_session=True,  # Ctrl-C is for the server, which ends it
         )  # fmt: skip
         self._say({"kind": "session", "id": self.id})
 
     async def close(self) -> None:
+        """Sooner than the server's own patience ends (`timeout_graceful_shutdown`)."""
         process = self._process
         if process is None or process.returncode is not None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        try:
-            await asyncio.wait_for(process.wait(), 2.0)
-        except TimeoutError:
+        for end in (process.terminate, process.kill):
             with contextlib.suppress(ProcessLookupError):
-                process.kill()
+                end()
+            try:
+                await asyncio.wait_for(self._end_of(process), _PATIENCE)
+                return
+            except TimeoutError:
+                continue
+
+    async def _end_of(self, process: asyncio.subprocess.Process) -> None:
+        """What it still sends is taken and dropped: until its pipe is empty, asyncio does not see it end."""
+        if self._listening or process.stdout is None:
             await process.wait()
+            return
+        while await process.stdout.read(1 << 16):
+            pass
+        await process.wait()
 
     # --------------------------------------------------------- from the page
 
-    async def command(self, text: str | bytes | None) -> None:
-        """Do what a message of the page asks, or say what is wrong with it."""
+    async def command(self, text: str | bytes) -> None:
+        """Do what a message of the page asks, or say what is wrong with it. The worker tells when it is done."""
         try:
             command = parse(text)
-            if command is None:
-                return
             if command["do"] == "ack":
                 self._in_flight = max(0, self._in_flight - 1)
                 self._wake.set()
                 return
             await self._tell(self._with_place(command))
-        except UserError as error:
-            self._say({"kind": "error", "text": str(error)})
+        except Refused as error:
+            self._say({"kind": "error", "text": str(error), "about": error.about})
 
     def _with_place(self, command: dict[str, Any]) -> dict[str, Any]:
         if command["do"] != Open.name:
@@ -113,7 +123,7 @@ class Session:
             self._process.stdin.write(json.dumps(command).encode() + b"\n")
             await self._process.stdin.drain()
         except (ConnectionError, RuntimeError):
-            raise UserError("the process that plays has ended: reload the page") from None
+            raise Refused("the process that plays has ended: reload the page", about=command["do"]) from None
 
     # ------------------------------------------------------- from the worker
 
@@ -121,6 +131,7 @@ class Session:
         """Take in what the worker sends, until it ends."""
         assert self._process is not None and self._process.stdout is not None
         stream = self._process.stdout
+        self._listening = True
         try:
             while True:
                 (size,) = struct.unpack("<I", await stream.readexactly(4))
@@ -129,9 +140,14 @@ class Session:
                 self._take(await stream.readexactly(size))
         except (asyncio.IncompleteReadError, ConnectionError):
             code = await self._process.wait()
-            self._say(
-                {"kind": "ended", "text": f"the process that plays has ended (exit code {code}): reload the page"}
-            )
+            text = f"the process that plays has ended (exit code {code}): reload the page"
+            self._say({"kind": "ended", "text": text})
+        finally:
+            self._listening = False
+
+    def tell_progress(self, done: int, of: int) -> None:
+        """How far an export is."""
+        self._say({"kind": "progress", "done": done, "of": of})
 
     def _take(self, message: bytes) -> None:
         if b'"kind":"moment"' in message[4:40]:
@@ -141,6 +157,7 @@ class Session:
         else:
             if b'"kind":"opened"' in message[4:40]:
                 self.history.begin(message)
+                self._newest = None  # of those who played before
             self._waiting.append(message)
         self._wake.set()
 

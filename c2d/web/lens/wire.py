@@ -8,6 +8,7 @@ The header's "parts" tell of each part its name, place (from the end of the head
 from __future__ import annotations
 
 import json
+import math
 import struct
 from typing import Any
 
@@ -27,9 +28,25 @@ def pack(header: dict[str, Any], parts: Parts | None = None) -> bytes:
         data += b"\0" * (-len(data) % 4)
         body.append(data)
         place += len(data)
-    head = json.dumps({**header, "parts": table}, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    head = _text({**header, "parts": table}).encode()
     head += b" " * (-len(head) % 4)
     return struct.pack("<I", len(head)) + head + b"".join(body)
+
+
+def _text(header: dict[str, Any]) -> str:
+    """JSON has no NaN and no infinity: null in their place, as of an agent that has diverged."""
+    try:
+        return json.dumps(header, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(header), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def unpack(message: bytes) -> tuple[dict[str, Any], Parts]:

@@ -59,15 +59,24 @@ class Worker:
     def run(self) -> None:
         while self.pipe.open:
             for command in self.pipe.commands(self._wait()):
-                try:
-                    getattr(self, f"do_{command.pop('do')}")(**command)
-                except UserError as error:
-                    self.pipe.send(pack({"kind": "error", "text": str(error)}))
+                self._obey(command.pop("do"), command)
             if self.playing and self._wait() == 0.0:
                 self._step()
                 now = time.monotonic()
                 pace = 1 / self.speed if self.speed != FASTEST else 0.0
                 self._due = now if now - self._due - pace > _BEHIND else self._due + pace
+
+    def _obey(self, name: str, values: dict[str, Any]) -> None:
+        """Every command is answered: done, or what is wrong."""
+        try:
+            getattr(self, f"do_{name}")(**values)
+        except (UserError, ValueError, ArithmeticError) as error:
+            self._complain(error, name)
+        else:
+            self.pipe.send(pack({"kind": "done", "about": name}))
+
+    def _complain(self, error: Exception, about: str) -> None:
+        self.pipe.send(pack({"kind": "error", "text": str(error), "about": about, "playing": self.playing}))
 
     def _wait(self) -> float | None:
         return max(0.0, self._due - time.monotonic()) if self.playing else None
@@ -75,9 +84,9 @@ class Worker:
     def _step(self) -> None:
         try:
             self.pipe.send(self.player.advance())
-        except UserError as error:  # an environment that returns what it should not
+        except (UserError, ValueError, ArithmeticError) as error:  # an environment that returns what it should not
             self.playing = False
-            self.pipe.send(pack({"kind": "error", "text": str(error)}))
+            self._complain(error, "step")
 
     # ------------------------------------------------------------------- commands
 
@@ -91,6 +100,8 @@ class Worker:
         from c2d.web.lens.player import Player
 
         torch.set_num_threads(1)
+        self.playing = False
+        self._leave()
         for name in trusted:
             trust(name)
         names = tuple(trusted)
@@ -101,28 +112,38 @@ class Worker:
             raise UserError(f"{agents[0][0]} cannot be opened: {str(error).splitlines()[0]}") from None
         self.pipe.send(pack({"kind": "opened", "agents": [_describe(one) for one in loaded], "drive": drive}))
 
+    def _leave(self) -> None:
+        if self.player is not None:
+            self.player.close()
+            self.player = None
+
+    def _require_player(self) -> None:
+        if self.player is None:
+            raise UserError("no agent is open: open one first")
+
     def do_play(self) -> None:
-        self.playing, self._due = self.player is not None, time.monotonic()
+        self._require_player()
+        self.playing, self._due = True, time.monotonic()
 
     def do_pause(self) -> None:
         self.playing = False
 
     def do_step(self) -> None:
+        self._require_player()
         self.playing = False
-        if self.player is not None:
-            self._step()
+        self._step()
 
     def do_speed(self, value: float) -> None:
         self.speed, self._due = value, time.monotonic()
 
     def do_epsilon(self, value: float) -> None:
-        if self.player is not None:
-            self.player.epsilon = value
+        self._require_player()
+        self.player.epsilon = value
 
     def do_new(self, seed: int) -> None:
-        if self.player is not None:
-            self.player.begin(seed)
-            self._step()
+        self._require_player()
+        self.player.begin(seed)
+        self._step()
 
     def do_criteria(self, names: list[str], by: int) -> None:
         from c2d.evaluation.risk import criterion
@@ -130,8 +151,8 @@ class Worker:
         criteria = [criterion(name) for name in names]
         if by >= len(criteria):
             raise UserError(f"by is {by}; accepted: the place of one of {len(criteria)} criteria")
-        if self.player is not None:
-            self.player.criteria, self.player.chosen = criteria, by
+        self._require_player()
+        self.player.criteria, self.player.chosen = criteria, by
 
 
 def _describe(loaded: Any) -> dict[str, Any]:

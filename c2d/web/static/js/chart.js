@@ -1,11 +1,13 @@
 // Line charts on uPlot: several curves with points of their own, a reading at the cursor, light and dark, export.
 
 import uPlot from "../vendor/uplot/uPlot.esm.js";
-import { color, el } from "./dom.js";
+import { color, el, svg } from "./dom.js";
 import { number } from "./format.js";
 
 const LIGHT = ["#0b5cad", "#c2410c", "#1a7f4b", "#7a3e9d", "#b3186b", "#00788a", "#8a6100", "#5b6b00", "#a8201f", "#4a56c9"];
 const DARK = ["#6cb2f5", "#ff9254", "#5fcf8f", "#c79be6", "#ff85bb", "#4fd0dd", "#e6b84f", "#bfd04f", "#ff8a80", "#a3acff"];
+const SAMPLE = 26; // pixels of a line in a legend
+const NAMES = 64; // pixels for names at the right
 const DASHES = [null, [7, 4], [2, 3], [9, 3, 2, 3]];
 
 /** Color and dash of the k-th curve. */
@@ -15,7 +17,7 @@ export function style(k) {
 }
 
 export class Chart {
-  /** options: label (for those who cannot see it), xLabel, xFormat, yFormat, and small: true for a chart among many */
+  /** options: label (for those who cannot see it), xLabel, yLabel, xFormat, yFormat, and small: true for a chart among many */
   constructor(node, options) {
     this.node = node;
     this.options = { xFormat: number, yFormat: number, xLabel: "", ...options };
@@ -33,7 +35,7 @@ export class Chart {
     return { width: Math.max(120, this.node.clientWidth), height: Math.max(80, this.node.clientHeight) };
   }
 
-  /** series: {label, color, dash, x, y, points, width, endLabel}; scale: {logX, logY} */
+  /** series: {label, color, dash, x, y, raw (y before smoothing), points, width, endLabel}; scale: {logX, logY} */
   set(series, scale = this.scale) {
     const form = (s) => [s.label, s.color, s.dash, s.points, s.width, s.endLabel, s.band].join();
     const before = this.series.map(form).join("|") + JSON.stringify(this.scale);
@@ -66,7 +68,7 @@ export class Chart {
   }
 
   layout() {
-    const { xFormat, yFormat, xLabel, small } = this.options;
+    const { xFormat, yFormat, xLabel, yLabel, small } = this.options;
     const axis = { stroke: color("soft"), font: "11px system-ui, sans-serif", grid: { stroke: color("grid"), width: 1 },
       ticks: { stroke: color("grid"), width: 1, size: 4 }, gap: 3 };
     const bands = [];
@@ -80,12 +82,12 @@ export class Chart {
     });
     const split = (format) => (_, values, axisNumber, space, step) => values.map((v) => (v === null ? "" : format(v, digits(values, step))));
     return {
-      ...this.size(), padding: [8, 16, 0, 0], series: [{}, ...series], bands,
+      ...this.size(), padding: [8, this.series.some((s) => s.endLabel) ? NAMES : 16, 0, 0], series: [{}, ...series], bands,
       legend: { show: false }, cursor: { points: { size: 6 }, y: false },
       scales: { x: { time: false, distr: this.scale.logX ? 3 : 1 }, y: { distr: this.scale.logY ? 3 : 1, range: this.scale.logY ? undefined : flat } },
       axes: [
         { ...axis, values: split(xFormat), size: small ? 22 : 24, label: small ? undefined : xLabel, labelSize: 14, labelGap: 0, labelFont: "11px system-ui, sans-serif", space: 60 },
-        { ...axis, values: split(yFormat), size: 52, space: small ? 26 : 34 },
+        { ...axis, values: split(yFormat), size: 52, space: small ? 26 : 34, label: small ? undefined : yLabel, labelSize: 16, labelGap: 0, labelFont: "11px system-ui, sans-serif" },
       ],
       hooks: { setCursor: [(u) => this.read(u)], draw: [(u) => this.nameEnds(u)] },
     };
@@ -127,21 +129,22 @@ export class Chart {
     ctx.save();
     ctx.font = `${11 * ratio}px system-ui, sans-serif`;
     ctx.textBaseline = "middle";
-    const taken = [];
+    const names = [];
     this.series.forEach((s, k) => {
       if (!s.endLabel) return;
       let at = u.data[0].length - 1;
       while (at >= 0 && (u.data[k + 1][at] ?? null) === null) at -= 1;
       if (at < 0) return;
       const x = u.valToPos(u.data[0][at], "x", true);
-      let y = u.valToPos(u.data[k + 1][at], "y", true);
       if (x < u.bbox.left || x > u.bbox.left + u.bbox.width + 2) return;
-      while (taken.some((other) => Math.abs(other - y) < 12 * ratio)) y += 12 * ratio;
-      taken.push(y);
-      ctx.fillStyle = s.color;
-      ctx.textAlign = "right";
-      ctx.fillText(s.endLabel, x - 6 * ratio, y - 9 * ratio);
+      names.push({ text: s.endLabel, color: s.color, x, y: u.valToPos(u.data[k + 1][at], "y", true) });
     });
+    spread(names, u.bbox.top + 6 * ratio, u.bbox.top + u.bbox.height - 6 * ratio, 12 * ratio);
+    for (const { text, color: ink, x, y } of names) {
+      ctx.fillStyle = ink;
+      ctx.textAlign = "left";
+      ctx.fillText(text, x + 6 * ratio, y);
+    }
     ctx.restore();
   }
 
@@ -162,22 +165,51 @@ export class Chart {
     this.series.forEach((s, k) => {
       const x = 12 * ratio + ((k % 3) * (canvas.width - 24 * ratio)) / 3;
       const y = source.height + line * (2 + Math.floor(k / 3));
-      ctx.fillStyle = s.color;
-      ctx.fillRect(x, y - 5 * ratio, 14 * ratio, 3 * ratio);
+      ctx.strokeStyle = s.color;
+      ctx.lineWidth = 2 * ratio;
+      ctx.setLineDash((s.dash ?? []).map((length) => length * ratio));
+      ctx.beginPath();
+      ctx.moveTo(x, y - 4 * ratio);
+      ctx.lineTo(x + SAMPLE * ratio, y - 4 * ratio);
+      ctx.stroke();
+      ctx.setLineDash([]);
       ctx.fillStyle = color("ink");
-      ctx.fillText(s.label, x + 20 * ratio, y);
+      ctx.fillText(s.label, x + (SAMPLE + 6) * ratio, y);
     });
     return new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
   }
 
-  /** What is drawn as a table: one line per point. */
+  /** What is drawn as a table: one line per point, as recorded and, if so, as smoothed. */
   csv() {
     const quote = (text) => `"${String(text).replaceAll('"', '""').replace(/^([=+\-@])/, "'$1")}"`;
-    const lines = [["curve", this.options.xLabel || "x", "value"].map(quote).join(",")];
+    const smoothed = this.options.smoothing ? [`smoothed (running mean, weight ${this.options.smoothing})`] : [];
+    const lines = [["curve", this.options.xLabel || "x", "value", ...smoothed].map(quote).join(",")];
     for (const s of this.series) {
-      s.x.forEach((x, i) => { if ((s.y[i] ?? null) !== null) lines.push(`${quote(s.label)},${x},${s.y[i]}`); });
+      const raw = s.raw ?? s.y;
+      s.x.forEach((x, i) => { if ((raw[i] ?? null) !== null) lines.push([quote(s.label), x, raw[i], ...(smoothed.length ? [s.y[i]] : [])].join(",")); });
     }
     return `${lines.join("\n")}\n`;
+  }
+}
+
+/** A short piece of a curve, as a legend shows it. */
+export function sample({ color: ink, dash, width }) {
+  const picture = svg("svg", { class: "sample", viewBox: `0 0 ${SAMPLE} 8`, width: SAMPLE, height: 8, "aria-hidden": "true" });
+  picture.append(svg("line", { x1: 0, x2: SAMPLE, y1: 4, y2: 4, stroke: ink, "stroke-width": width ?? 2, "stroke-dasharray": (dash ?? []).join(" ") }));
+  return picture;
+}
+
+/** Move names apart until none lies on another: each as little as may be, in the order of what they name, and inside. */
+function spread(names, top, bottom, gap) {
+  names.sort((a, b) => a.y - b.y);
+  for (let round = 0; round < 60; round += 1) {
+    names.slice(1).forEach((below, k) => {
+      const short = gap - (below.y - names[k].y);
+      if (short <= 0) return;
+      names[k].y -= short / 2;
+      below.y += short / 2;
+    });
+    names.forEach((name, k) => { name.y = Math.min(Math.max(name.y, top + k * gap), bottom - (names.length - 1 - k) * gap); });
   }
 }
 

@@ -17,27 +17,37 @@ export const socketAddress = (path) => `${location.protocol === "https:" ? "wss"
 
 const decoder = new TextDecoder();
 
+const FIRST_WAIT = 300; // ms before a lost connection is tried anew
+const LONGEST_WAIT = 2_000;
+
+/** A WebSocket for as long as the page is open: `begin(socket)` sets its handlers, each time that it is made. */
+export function keepConnected(path, begin, lost) {
+  let wait = FIRST_WAIT;
+  const connect = () => {
+    const socket = new WebSocket(socketAddress(path));
+    socket.binaryType = "arraybuffer";
+    begin(socket);
+    socket.addEventListener("message", () => { wait = FIRST_WAIT; }, { once: true });
+    socket.addEventListener("close", (event) => {
+      lost(event);
+      setTimeout(connect, wait);
+      wait = Math.min(wait * 2, LONGEST_WAIT);
+    });
+  };
+  connect();
+}
+
 /** Rows of runs as they change, for as long as the page is open. `tell(message)`; `state("live" | "lost")`. */
 export function watchRuns(tell, state) {
-  let wait = 500;
-  const connect = () => {
-    const socket = new WebSocket(socketAddress("/ws/runs"));
-    socket.binaryType = "arraybuffer";
+  keepConnected("/ws/runs", (socket) => {
     let first = true;
     socket.onmessage = (event) => {
       const message = JSON.parse(decoder.decode(event.data));
-      wait = 500;
       state("live");
       tell(message, first);
       first = false;
     };
-    socket.onclose = () => {
-      state("lost");
-      setTimeout(connect, wait);
-      wait = Math.min(wait * 2, 10_000);
-    };
-  };
-  connect();
+  }, () => state("lost"));
 }
 
 /** The sign in the bar above that tells whether what is shown is live. */

@@ -67,6 +67,8 @@ function drawGames() {
   ] : [], { logX: false, logY: byId("log-y").checked });
 }
 
+const lines = (count) => `${count.toLocaleString("en-US")} ${count === 1 ? "line" : "lines"}`;
+
 function drawHead() {
   const { row } = detail;
   document.title = `${row.name} · C2D`;
@@ -80,7 +82,7 @@ function drawHead() {
     el("a.button", { href: `/?run=${encodeURIComponent(row.id)}` }, "Among all runs"),
     detail.report ? el("a.button", { href: `/api/report?run=${encodeURIComponent(row.id)}`, target: "_blank", rel: "noopener" }, "Report") : null,
   ].filter(Boolean));
-  const trouble = row.error || (detail.trouble ? `Its records cannot be read: ${detail.trouble}` : "") || (detail.damaged ? `${detail.damaged} lines of its records cannot be read.` : "");
+  const trouble = row.error || (detail.trouble ? `Its records cannot be read: ${detail.trouble}` : "") || (detail.damaged ? `${lines(detail.damaged)} of its records cannot be read.` : "");
   byId("trouble").textContent = trouble;
   byId("trouble").classList.toggle("hidden", !trouble);
   const last = (name) => columns?.[name].findLast((value) => value !== null) ?? null;
@@ -117,6 +119,7 @@ function drawSettings() {
   const head = theirs ? el("thead", {}, el("tr", {}, el("th", {}, "setting"), el("th", {}, "this run"), el("th", {}, other.row.name))) : el("thead");
   const lines = shown.map((name) => el("tr", { class: differs(name) ? "differs" : null }, el("td", {}, name), el("td", {}, setting(mine[name])), theirs ? el("td", {}, setting(theirs[name])) : null));
   if (!lines.length) lines.push(el("tr", {}, el("td", { colspan: 3 }, theirs ? "No setting differs." : "No setting fits.")));
+  byId("settings").classList.toggle("two", !theirs);
   byId("settings").replaceChildren(head, el("tbody", {}, ...lines));
 }
 
@@ -131,7 +134,9 @@ function drawLog() {
   });
   const { summary, machine } = detail;
   if (summary.state) entries.push([null, summary.state === "failed" ? "bad" : "", `${summary.state} after ${count(summary.steps)} steps${summary.error ? `: ${summary.error}` : ""}`]);
-  if (detail.damaged) entries.push([null, "warning", `${detail.damaged} lines of records.jsonl cannot be read`]);
+  if (detail.damaged) entries.push([null, "warning", `${lines(detail.damaged)} of records.jsonl cannot be read`]);
+  const { count: all, stride } = detail.records;
+  if (stride > 1) entries.push([null, "", `of its ${all.toLocaleString("en-US")} records every ${stride}${stride === 2 ? "nd" : "th"} is drawn, and the last`]);
   entries.unshift([machine.started, "", "started"]);
   byId("log").replaceChildren(...entries.reverse().map(([time, kind, text]) => el("li", {},
     el("span.soft", {}, time ? `${when(time)}  ` : ""), kind ? el(`span.${kind}`, {}, kind === "bad" ? "" : `${kind}: `) : null, el(kind === "bad" ? "span.bad" : "span", {}, text))));
@@ -144,12 +149,17 @@ function drawEvaluations() {
     node.replaceChildren(el("span.soft", {}, "None yet: c2d evaluate plays whole games and keeps their scores here."));
     return;
   }
-  const lines = found.map((one) => {
+  const range = (low, high) => (typeof low !== "number" ? "–" : `${score(low)} … ${score(high)}`);
+  const rows = found.flatMap((one) => {
     const [low, high] = one.summary.interval ?? [null, null];
-    return el("tr", {}, el("td", {}, `${count(one.steps)} steps`), el("td.num", {}, score(one.summary.mean)), el("td", {}, low === null ? "–" : `${score(low)} … ${score(high)}`), el("td.num", {}, number(one.summary.games)), el("td.num", {}, number(one.epsilon)));
+    const line = (...cells) => el("tr", {}, el("td", {}, `${count(one.steps)} steps`), ...cells, el("td.num", {}, number(one.summary.games)), el("td.num", {}, number(one.epsilon)));
+    const byMean = line(el("td", {}, "mean"), el("td.num", {}, score(one.summary.mean)), el("td", {}, range(low, high)));
+    if (!one.risk) return [byMean];
+    const gain = `${one.risk.difference > 0 ? "+" : ""}${score(one.risk.difference)} (${range(...one.risk.interval)})`;
+    return [byMean, line(el("td", {}, one.risk.criterion), el("td.num", {}, score(one.risk.mean)), el("td", { title: "difference to playing by the mean, with its 95 % interval" }, gain))];
   });
-  const head = el("tr", {}, el("th", {}, "after"), el("th.num", {}, "mean"), el("th", {}, "95 % interval"), el("th.num", {}, "games"), el("th.num", {}, "ε"));
-  node.replaceChildren(el("table", {}, el("thead", {}, head), el("tbody", {}, ...lines)));
+  const head = el("tr", {}, el("th", {}, "after"), el("th", {}, "acting by"), el("th.num", {}, "score"), el("th", { title: "of the score; of another criterion: the difference to playing by the mean, with its interval" }, "95 % interval"), el("th.num", {}, "games"), el("th.num", {}, "ε"));
+  node.replaceChildren(el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows)));
 }
 
 function drawCommands() {

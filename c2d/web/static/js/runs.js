@@ -1,11 +1,12 @@
 // The table of all runs, and the learning curves of those selected in it.
 
-import { Chart, smooth, style } from "./chart.js";
+import { Chart, sample, smooth, style } from "./chart.js";
 import { get, showLink, watchRuns } from "./data.js";
 import { byId, el, save, svg } from "./dom.js";
 import { count, duration, number, score } from "./format.js";
 
 const FIRST = 5; // runs selected when the page opens
+const NAMED = 16; // curves named in the legend
 const CHUNK = 20; // runs whose curves are asked for at once
 
 const rows = new Map(); // id -> row of the server
@@ -17,8 +18,7 @@ let order = { key: "name", down: false };
 let began = false;
 
 const chart = new Chart(byId("chart"), {
-  label: "Learning curves of the selected runs", xFormat: count, yFormat: number,
-  empty: "Select runs in the table to see their learning curves together.",
+  label: "Learning curves of the selected runs", xFormat: count, yFormat: number, yLabel: "mean score of an iteration",
 });
 
 // ------------------------------------------------------------------- the table
@@ -184,7 +184,9 @@ function markSelection() {
     const on = selected.has(id);
     line.setAttribute("aria-selected", on);
     line.querySelector("input").checked = on;
-    line.querySelector(".swatch").style.background = on ? style(selected.get(id)).color : "transparent";
+    const { color, dash } = style(selected.get(id) ?? 0);
+    const drawn = dash ? `repeating-linear-gradient(90deg, ${color} 0 4px, transparent 4px 6px)` : color;
+    line.querySelector(".swatch").style.background = on ? drawn : "transparent";
   }
   byId("selected").textContent = selected.size ? `${selected.size} selected` : "";
 }
@@ -217,16 +219,23 @@ function show(env) {
     const found = curves.get(id);
     if (!found || !rows.has(id)) continue;
     const x = found.columns[axis];
-    furthest = Math.max(furthest, ...x);
-    series.push({ label: rows.get(id).name, ...style(k), x, y: smooth(found.columns.score, weight), points: x.length < 30 || undefined });
+    for (const value of x) furthest = Math.max(furthest, value ?? 0);
+    const raw = found.columns.score;
+    if (raw.every((value) => value === null)) continue; // no game has ended
+    series.push({ label: rows.get(id).name, ...style(k), x, y: smooth(raw, weight), raw, points: x.length < 30 || undefined });
   }
   const figures = env && axis === "frames" ? publishedOf.get(env) ?? [] : [];
   byId("published-field").classList.toggle("hidden", !figures.length);
   byId("extent-field").classList.toggle("hidden", !figures.length || !byId("published").checked);
   if (byId("published").checked) addPublished(series, figures, byId("extent").checked ? furthest : Infinity);
+  chart.options.empty = selected.size ? "No game has ended yet in what is selected: the first curve begins with the first whole iteration in which one does." : "Select runs in the table to see their learning curves together.";
+  chart.options.smoothing = weight;
   chart.options.xLabel = axis;
   chart.options.xFormat = axis === "hours" ? number : count;
   chart.set(series, { logX: byId("log-x").checked, logY: byId("log-y").checked });
+  const names = series.slice(0, NAMED).map((one) => el("span.entry", { title: one.label }, sample(one), el("span.label", {}, one.label)));
+  if (series.length > NAMED) names.push(el("span.entry.soft", {}, `and ${series.length - NAMED} more`));
+  byId("legend").replaceChildren(...names);
 }
 
 /** Published agents at the same frames: one point beyond the runs is kept, so that the line leads there. */
@@ -289,6 +298,6 @@ addEventListener("keydown", (event) => {
   }
 });
 addEventListener("themechange", refreshAll);
-chart.set([]);
+show(null);
 get("/api/runs").then((answer) => { byId("place").textContent = answer.root; });
 watchRuns(take, showLink(byId("link")));

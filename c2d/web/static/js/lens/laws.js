@@ -3,8 +3,8 @@
 import { number } from "../format.js";
 
 const LABEL = 128; // CSS pixels for names and means at the left
-const AXIS = 26;
-const RIGHT = 16;
+const AXIS = 34;
+const RIGHT = 38; // for the scale of probabilities
 
 /** Prepare a canvas for drawing in CSS pixels; returns its context and size. */
 export function prepared(canvas) {
@@ -53,6 +53,7 @@ export class LawsView {
     ctx.fillRect(0, Math.round(tall * what.taken), width, Math.round(tall) - 1);
     this.drawAxis(ctx, what, width, height, x);
     for (let action = 0; action < rows; action += 1) this.drawRow(ctx, what, action, tall, width);
+    this.nameScale(ctx, what, height);
     if (what.marked) this.drawMark(ctx, what);
   }
 
@@ -98,14 +99,64 @@ export class LawsView {
     ctx.moveTo(LABEL, base);
     ctx.lineTo(width - RIGHT + 6, base);
     ctx.stroke();
+    this.drawScale(ctx, what, base, up, both && chosen && form === "stems" ? tall - 14 - up : 0, width);
     const first = action * seat.atoms;
     const law = { values: seat.laws[space].subarray(first, first + seat.atoms), probs: seat.laws.probs.subarray(first, first + seat.atoms) };
     const ink = chosen ? colors.chosen : colors.stem;
     if (form === "cdf") this.drawSteps(ctx, law, base, up, ink);
     else this.drawStems(ctx, law, base, -up, ink);
     if (both && chosen) this.drawTarget(ctx, what, base, up, tall - 14 - up);
-    this.drawMean(ctx, x(space === "returns" ? seat.mean[action] : seat.mean_atoms[action]), base, ink);
+    this.drawMean(ctx, x((space === "returns" ? seat.mean : seat.mean_atoms)[action] ?? NaN), base, ink);
+    if (!Number.isFinite(seat.mean[action])) this.sayNotFinite(ctx, colors, base, law);
     this.drawLabel(ctx, what, action, chosen, random, tall, names[action] ?? String(action));
+  }
+
+  /** A probability that all rows measure by: round, and nearly that of the tallest stem. */
+  unit(form) {
+    if (form === "cdf") return 1;
+    const power = 10 ** Math.floor(Math.log10(this.top));
+    return Number([8, 6, 5, 4, 3, 2, 1].map((k) => k * power).find((p) => p <= this.top * 1.001).toPrecision(3));
+  }
+
+  /** A line at the height of that probability; a second one below where a target hangs, on a scale of its own. */
+  drawScale(ctx, { form, colors }, base, up, down, width) {
+    const p = this.unit(form);
+    const share = form === "cdf" ? 1 : p / this.top;
+    ctx.font = colors.font;
+    ctx.fillStyle = colors.soft;
+    ctx.textAlign = "left";
+    ctx.textBaseline = "middle";
+    ctx.strokeStyle = colors.line;
+    ctx.lineWidth = 1;
+    ctx.setLineDash([1, 3]);
+    for (const reach of [-up, down].filter(Boolean)) {
+      const y = Math.round(base + reach * share) + 0.5;
+      ctx.beginPath();
+      ctx.moveTo(LABEL, y);
+      ctx.lineTo(width - RIGHT + 4, y);
+      ctx.stroke();
+      if (Math.abs(reach) >= 12) ctx.fillText(number(p, 2), width - RIGHT + 7, y);
+    }
+    ctx.setLineDash([]);
+  }
+
+  nameScale(ctx, { form, colors }, height) {
+    ctx.font = colors.font;
+    ctx.fillStyle = colors.soft;
+    ctx.textAlign = "right";
+    ctx.textBaseline = "top";
+    const words = form === "cdf" ? "dotted: probability 1" : `dotted: probability ${number(this.unit(form), 2)}`;
+    ctx.fillText(words, this.canvas.clientWidth - 6, height - AXIS + 16);
+  }
+
+  /** Of an agent that has diverged. */
+  sayNotFinite(ctx, colors, base, law) {
+    ctx.font = colors.font;
+    ctx.fillStyle = colors.bad;
+    ctx.textAlign = "left";
+    ctx.textBaseline = "bottom";
+    const all = law.probs.every((p, i) => !Number.isFinite(p) || !Number.isFinite(law.values[i]));
+    ctx.fillText(all ? "this law holds no finite number" : "the mean of this law is not finite", LABEL + 8, base - 4);
   }
 
   drawStems(ctx, { values, probs }, base, tallest, ink) {
@@ -140,15 +191,16 @@ export class LawsView {
     ctx.strokeStyle = ink;
     ctx.lineWidth = 1.6;
     ctx.beginPath();
+    const right = this.canvas.clientWidth - RIGHT + 4;
     let sum = 0;
     ctx.moveTo(LABEL, base);
     for (let i = 0; i < values.length; i += 1) {
-      const at = Math.max(LABEL, x(values[i]));
+      const at = Math.min(right, Math.max(LABEL, x(values[i])));
       ctx.lineTo(at, base - up * sum);
       sum += probs[i];
       ctx.lineTo(at, base - up * sum);
     }
-    ctx.lineTo(this.canvas.clientWidth - RIGHT + 6, base - up * sum);
+    ctx.lineTo(right, base - up * sum);
     ctx.stroke();
   }
 
@@ -162,11 +214,15 @@ export class LawsView {
     ctx.font = colors.font;
     ctx.textAlign = "right";
     ctx.textBaseline = "bottom";
-    ctx.fillText(`Bellman target · ℓ₂² ${number(seat.distance, 3)}`, this.canvas.clientWidth - RIGHT, base + down + 5);
+    const words = [`Bellman target · ℓ₂² ${number(seat.distance, 3)}`, this.canvas.clientWidth - RIGHT, base + down + 5];
+    ctx.strokeStyle = colors.chosenGround; // so that it can be read over stems
+    ctx.lineWidth = 4;
+    ctx.strokeText(...words);
+    ctx.fillText(...words);
   }
 
   drawMean(ctx, at, base, ink) {
-    if (at < LABEL - 4) return;
+    if (!(at >= LABEL - 4)) return;
     ctx.fillStyle = ink;
     ctx.beginPath();
     ctx.moveTo(at, base + 1);

@@ -1,20 +1,23 @@
 // The lens: an agent plays on the server, and this page shows what it sees, believes and does.
 
-import { get, showLink, socketAddress } from "../data.js";
-import { byId, el, save } from "../dom.js";
-import { count, when } from "../format.js";
+import { keepConnected, showLink } from "../data.js";
+import { byId, el } from "../dom.js";
+import { Criteria } from "./criteria.js";
+import { keepAs, showProgress } from "./keep.js";
+import { chosenAgents, fillCheckpoints, fillRuns, remember, seedValue } from "./pick.js";
 import { Stage } from "./stage.js";
 import { decodeMessage, readMoment } from "./wire.js";
 
-const CRITERIA = ["mean", "cvar:0.1", "cvar:0.25", "mean-std:1", "entropic:-0.5"];
-const asked = new URLSearchParams(location.search);
+const NEED_AGENT = ["play", "step", "new", "save-html", "save-mp4"]; // controls that need an open agent
 
 let socket = null;
 let session = null;
 let stage = null;
-let agents = [];
 let playing = false;
-let criteria = [...CRITERIA];
+let playOnOpen = true; // after a lost connection: as it was before
+let epsilon = byId("epsilon").value; // the last one accepted
+let complaintLasts = false; // until another agent is picked
+const options = { space: "returns", form: "stems", target: true }; // of the stage
 let newest = null; // a moment that waits to be painted
 let painting = false;
 
@@ -24,109 +27,119 @@ globalThis.lens = lens;
 
 const link = showLink(byId("link"));
 const send = (command) => socket?.readyState === WebSocket.OPEN && socket.send(JSON.stringify(command));
-const complain = (text) => { byId("message").textContent = text; };
+const complain = (text, lasts = false) => { byId("message").textContent = text; complaintLasts = lasts; };
+const enable = (on) => { for (const id of NEED_AGENT) byId(id).disabled = !on; };
+const criteria = new Criteria(send);
 
 // --------------------------------------------------------------------- who plays
 
-let runs = [];
-
-async function fillRuns() {
-  const answer = await get("/api/runs");
-  runs = answer.rows.filter((row) => row.weights);
-  const options = () => runs.map((row) => el("option", { value: row.id }, `${row.name} (${row.recipe})`));
-  byId("run-0").replaceChildren(el("option", { value: "" }, runs.length ? "choose a run" : "no run has weights yet"), ...options());
-  byId("run-1").replaceChildren(el("option", { value: "" }, "nobody"), ...options());
-  byId("run-0").value = runs.some((row) => row.id === asked.get("run")) ? asked.get("run") : "";
-  byId("run-1").value = runs.some((row) => row.id === asked.get("run2")) ? asked.get("run2") : "";
-  if (["first", "second", "each"].includes(asked.get("drive"))) byId("drive").value = asked.get("drive");
-  if (/^\d+$/.test(asked.get("seed") ?? "")) byId("seed").value = asked.get("seed");
-  await Promise.all([0, 1].map((k) => fillCheckpoints(k, asked.get(k ? "checkpoint2" : "checkpoint"))));
-  open();
-}
-
-async function fillCheckpoints(k, wanted = null) {
-  const run = byId(`run-${k}`).value;
-  const found = run ? (await get("/api/run", { run })).checkpoints : [];
-  const words = (one) => (one.id === "weights" ? "newest weights" : `checkpoint after ${count(one.steps)} steps`);
-  byId(`checkpoint-${k}`).replaceChildren(...found.map((one) => el("option", { value: one.id, title: when(one.time) }, words(one))));
-  if (found.some((one) => one.id === wanted)) byId(`checkpoint-${k}`).value = wanted;
-  if (k === 1) {
-    byId("checkpoint-1-field").classList.toggle("hidden", !run);
-    byId("drive-field").classList.toggle("hidden", !run);
-  }
-}
-
-/** Keep what is shown in the address, so that it can be passed on. */
-function remember() {
-  const query = new URLSearchParams();
-  const values = { run: byId("run-0").value, checkpoint: byId("checkpoint-0").value, run2: byId("run-1").value, checkpoint2: byId("checkpoint-1").value };
-  for (const [name, value] of Object.entries(values)) if (value) query.set(name, value);
-  if (values.run2) query.set("drive", byId("drive").value);
-  query.set("seed", byId("seed").value);
-  history.replaceState(null, "", `/lens?${query}`);
-}
-
 function open() {
-  const chosen = [0, 1].map((k) => [byId(`run-${k}`).value, byId(`checkpoint-${k}`).value]).filter(([run, checkpoint]) => run && checkpoint);
-  if (!byId("run-0").value || !chosen.length) return;
+  const agents = chosenAgents();
+  if (!agents.length) return;
   complain("");
   remember();
   byId("stage").setAttribute("aria-busy", "true");
   if (!stage) byId("stage").replaceChildren(el("div.empty", {}, "Opening the agent …"));
-  send({ do: "pause" });
-  send({ do: "open", agents: chosen, drive: byId("drive").value, seed: Number(byId("seed").value), epsilon: Number(byId("epsilon").value) });
+  send({ do: "open", agents, drive: byId("drive").value, seed: seedValue(), epsilon: Number(epsilon) });
+}
+
+async function pickAgain() {
+  try {
+    const wrong = await fillRuns();
+    open();
+    if (wrong) complain(wrong, true);
+  } catch (error) {
+    complain(error.message);
+  }
+}
+
+/** Nobody plays: what was asked for cannot be shown, and what was shown before is not what is asked for. */
+function leave(why) {
+  stage?.close();
+  stage = null;
+  byId("about").textContent = "";
+  byId("stage").removeAttribute("aria-busy");
+  byId("stage").replaceChildren(el("div.empty", {}, why));
+  enable(false);
+  setPlaying(false);
 }
 
 // ----------------------------------------------------------------- from the server
 
-function connect() {
-  socket = new WebSocket(socketAddress("/ws/lens"));
-  socket.binaryType = "arraybuffer";
-  socket.onopen = () => { link("live"); fillRuns().catch((error) => complain(error.message)); };
+function begin(made) {
+  socket = made;
   socket.onmessage = (event) => take(decodeMessage(event.data));
-  socket.onclose = (event) => {
-    link("lost");
-    setPlaying(false);
-    for (const id of ["play", "step", "new", "save-html", "save-mp4"]) byId(id).disabled = true;
-    complain(event.reason || "The connection is lost: reload the page.");
-  };
+}
+
+function lost(event) {
+  if (byId("link").dataset.state === "live" && stage) playOnOpen = playing;
+  link("lost");
+  setPlaying(false);
+  enable(false);
+  complain(event.reason || "The connection is lost; it is tried anew.");
 }
 
 function take(message) {
-  const { kind } = message.header;
+  const { header } = message;
+  const { kind } = header;
   if (kind === "moment") takeMoment(readMoment(message));
-  else if (kind === "opened") opened(message.header);
-  else if (kind === "session") session = message.header.id;
-  else if (kind === "error" || kind === "ended") {
-    complain(message.header.text);
-    if (kind === "ended") setPlaying(false);
-    if (!stage) byId("stage").replaceChildren(el("div.empty", {}, "This agent cannot be shown."));
+  else if (kind === "opened") opened(header);
+  else if (kind === "session") welcomed(header.id);
+  else if (kind === "progress") showProgress(header);
+  else if (kind === "done") done(header.about);
+  else if (kind === "error") refused(header);
+  else if (kind === "ended") {
+    complain(header.text);
+    enable(false);
+    setPlaying(false);
   }
 }
 
+/** A connection, the first or after one that was lost. */
+function welcomed(id) {
+  session = id;
+  lens.received = 0;
+  acknowledged = 0;
+  link("live");
+  complain("");
+  pickAgain();
+}
+
+/** The next success takes a complaint away. */
+function done(about) {
+  if (about === "criteria") criteria.accept();
+  if (about === "epsilon") epsilon = byId("epsilon").value;
+  if (!complaintLasts) complain("");
+}
+
+function refused({ about, text, playing: goesOn }) {
+  complain(text);
+  if (about === "open") leave("This agent cannot be shown.");
+  if (about === "criteria") criteria.refuse();
+  if (about === "epsilon") byId("epsilon").value = epsilon;
+  if (goesOn === false) setPlaying(false);
+}
+
 function opened(header) {
-  agents = header.agents;
-  const before = stage?.options;
   stage?.close();
-  stage = new Stage(byId("stage"), agents, looked);
-  if (before) stage.options = before;
+  stage = new Stage(byId("stage"), header.agents, looked);
+  stage.options = options;
   byId("stage").removeAttribute("aria-busy");
-  const [one] = agents;
-  const notes = [`γ ${one.gamma}`, `φ ${one.phi}`, one.alpha === null ? null : `α ${one.alpha.toFixed(1)}`,
-    one.n_step > 1 ? `trained with ${one.n_step}-step targets; the target shown is of one step` : null,
-    one.clip_reward ? `rewards clipped at ${one.clip_reward} in targets` : null,
-    one.own_target ? "target network of the checkpoint" : "targets by its own network"];
-  byId("about").textContent = `${agents.map((agent) => agent.recipe).join(" and ")} on ${one.env} · ${notes.filter(Boolean).join(" · ")}`;
-  for (const id of ["play", "step", "new", "save-html", "save-mp4"]) byId(id).disabled = false;
-  sendCriteria();
+  byId("about").textContent = header.agents.map((agent) => `${agent.recipe} on ${agent.env}`).join(" beside ");
+  enable(true);
+  criteria.tell();
   send({ do: "speed", value: Number(byId("speed").value) });
-  send({ do: "play" });
-  setPlaying(true);
+  send({ do: playOnOpen ? "play" : "step" });
+  setPlaying(playOnOpen);
+  playOnOpen = true;
 }
 
 function takeMoment(moment) {
   lens.received += 1;
-  if (!stage) return;
+  if (!stage) {
+    acknowledge();
+    return;
+  }
   if (!stage.add(moment)) {
     acknowledge(); // the user looks at the past: kept, not shown
     return;
@@ -139,7 +152,7 @@ function takeMoment(moment) {
 /** One picture per frame of the screen, always the newest. */
 async function paint(time) {
   newest = null;
-  if (await stage.show()) lens.times.push(time);
+  if (await stage?.show()) lens.times.push(time);
   if (lens.times.length > 20_000) lens.times.splice(0, 10_000);
   acknowledge();
   painting = newest !== null;
@@ -198,53 +211,24 @@ function forward() {
 }
 
 function newGame() {
+  if (byId("new").disabled) return;
   toNewest();
   remember();
   send({ do: "new", seed: seedValue() });
 }
 
-const seedValue = () => Math.max(0, Math.min(2 ** 31 - 1, Math.round(Number(byId("seed").value) || 0)));
-
-function sendCriteria() {
-  const by = byId("by");
-  const chosen = criteria.includes(by.value) ? by.value : "mean";
-  by.replaceChildren(...criteria.map((name) => el("option", { value: name }, name)));
-  by.value = chosen;
-  send({ do: "criteria", names: criteria, by: criteria.indexOf(chosen) });
-}
-
-function addCriterion(event) {
-  if (event.key !== "Enter") return;
-  const name = event.target.value.trim();
-  if (!name || criteria.includes(name)) return;
-  complain("");
-  criteria = [...CRITERIA, name];
-  sendCriteria();
-  event.target.value = "";
+function changeEpsilon(event) {
+  const { value } = event.target;
+  if (value.trim() === "" || !Number.isFinite(Number(value))) refused({ about: "epsilon", text: "ε is no number; accepted: a number from 0 to 1" });
+  else if (stage) send({ do: "epsilon", value: Number(value) });
+  else if (Number(value) >= 0 && Number(value) <= 1) done("epsilon");
+  else refused({ about: "epsilon", text: `ε is ${value}; accepted: a number from 0 to 1` });
 }
 
 function choose(kind, value) {
   for (const button of document.querySelectorAll(`[id^="${kind}-"]`)) button.setAttribute("aria-pressed", button.id === `${kind}-${value}`);
-  if (!stage) return;
-  stage.options[kind] = value;
-  stage.redraw();
-}
-
-async function exportAs(format) {
-  const button = byId(`save-${format}`);
-  button.disabled = true;
-  const words = button.textContent;
-  button.textContent = "making …";
-  try {
-    const query = new URLSearchParams({ session, format, seconds: byId("seconds").value });
-    const answer = await fetch(`/api/export?${query}`);
-    if (!answer.ok) throw new Error((await answer.json()).error);
-    save(await answer.blob(), /filename="([^"]+)"/.exec(answer.headers.get("content-disposition"))?.[1] ?? `lens.${format}`);
-  } catch (error) {
-    complain(error.message);
-  }
-  button.textContent = words;
-  button.disabled = false;
+  options[kind] = value;
+  stage?.redraw();
 }
 
 byId("play").addEventListener("click", toggle);
@@ -252,14 +236,13 @@ byId("step").addEventListener("click", forward);
 byId("live").addEventListener("click", toNewest);
 byId("new").addEventListener("click", newGame);
 byId("seed").addEventListener("keydown", (event) => event.key === "Enter" && newGame());
+byId("seed").addEventListener("change", seedValue);
 byId("speed").addEventListener("input", (event) => send({ do: "speed", value: Number(event.target.value) }));
-byId("epsilon").addEventListener("change", (event) => send({ do: "epsilon", value: Number(event.target.value) }));
-byId("by").addEventListener("input", sendCriteria);
-byId("criterion").addEventListener("keydown", addCriterion);
+byId("epsilon").addEventListener("change", changeEpsilon);
 for (const value of ["returns", "atoms"]) byId(`space-${value}`).addEventListener("click", () => choose("space", value));
 for (const value of ["stems", "cdf"]) byId(`form-${value}`).addEventListener("click", () => choose("form", value));
-byId("target").addEventListener("input", (event) => { if (stage) { stage.options.target = event.target.checked; stage.redraw(); } });
-for (const format of ["html", "mp4"]) byId(`save-${format}`).addEventListener("click", () => exportAs(format));
+byId("target").addEventListener("input", (event) => { options.target = event.target.checked; stage?.redraw(); });
+for (const format of ["html", "mp4"]) keepAs(format, () => session, complain);
 for (const k of [0, 1]) {
   byId(`run-${k}`).addEventListener("input", async () => { await fillCheckpoints(k); open(); });
   byId(`checkpoint-${k}`).addEventListener("input", open);
@@ -272,4 +255,4 @@ addEventListener("keydown", (event) => {
   event.preventDefault();
   actions[event.key]();
 });
-connect();
+keepConnected("/ws/lens", begin, lost);

@@ -1,12 +1,20 @@
 // What the lens shows of one moment: pictures, laws, criteria, the value over time. The same live and in an exported file.
 
 import { color, el } from "../dom.js";
-import { count, number, score } from "../format.js";
+import { number, score } from "../format.js";
 import { LawsView, describeAtom } from "./laws.js";
 import { TraceView } from "./trace.js";
 
 const KEPT = 5_400; // moments: six minutes at 15 steps per second
 const CALM = 150; // moments whose extent the axis takes in, so that it does not jump
+
+/** How an agent was trained, as far as it bears on what is shown of it. */
+function notesOn(agent) {
+  return [`γ ${agent.gamma}`, `φ ${agent.phi}`, agent.alpha === null ? null : `α ${number(agent.alpha, 4)}`,
+    agent.n_step > 1 ? `trained with ${agent.n_step}-step targets; the target shown is of one step` : null,
+    agent.clip_reward ? `rewards clipped at ${agent.clip_reward} in targets` : null,
+    agent.own_target ? "target network of the checkpoint" : "targets by its own network"].filter(Boolean);
+}
 
 export class Stage {
   /** agents: as the worker describes them; onScrub(): the user looks at the past */
@@ -47,9 +55,9 @@ export class Stage {
     this.slider = el("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": "Look back through the last minutes" });
     this.slider.addEventListener("input", () => this.scrub(Number(this.slider.value)));
     this.whereNode = el("span.where.num", { role: "status" });
-    const legend = el("span.soft", {}, "value of the action taken · ticks: rewards · lines: ends of games");
+    this.legendNode = el("span.soft");
     this.root.replaceChildren(this.picturesNode, this.lawsNode,
-      el("div.past", {}, el("div.past-head", {}, legend, this.whereNode), traceCanvas, this.slider));
+      el("div.past", {}, el("div.past-head", {}, this.legendNode, this.whereNode), traceCanvas, this.slider));
   }
 
   buildSeat(agent, k) {
@@ -57,7 +65,7 @@ export class Stage {
     const tip = el("div.tip");
     const reading = el("div.reading", { "aria-live": "polite" });
     const swatch = el("span.swatch", { class: this.agents.length > 1 ? `swatch seat-${k}` : "hidden" });
-    const title = el("div.seat-title", {}, swatch, el("strong", {}, agent.recipe), el("span.soft", {}, ` ${agent.run}${agent.steps ? `, ${count(agent.steps)} steps` : ""}`));
+    const title = el("div.seat-title", {}, swatch, el("strong", {}, agent.recipe), el("span.soft", {}, ` ${agent.run} · ${notesOn(agent).join(" · ")}`));
     const node = el("section.seat", { "aria-label": `Agent ${k + 1}: ${agent.recipe}` }, title, el("div.law-frame", {}, canvas, tip), reading);
     const seat = { node, canvas, tip, reading, view: new LawsView(canvas) };
     canvas.addEventListener("pointermove", (event) => {
@@ -79,7 +87,16 @@ export class Stage {
       return { canvas, facts, told, node: el("figure.game", {}, canvas, told, facts) };
     });
     this.picturesNode.dataset.games = games.length;
+    this.legendNode.replaceChildren(...this.legend(games.length));
     this.picturesNode.replaceChildren(...this.screens.map((screen) => screen.node), this.criteria);
+  }
+
+  /** What the curve below shows; of two games, whose rewards and whose axis. */
+  legend(games) {
+    const rest = " · ticks: rewards · lines: ends of games · steps back from the newest";
+    if (games < 2) return [`value of the action taken${rest}`];
+    const name = (k) => el("span", {}, el("span.swatch", { class: `swatch seat-${k}` }), this.agents[k].recipe);
+    return ["value of the action taken: ", name(0), " (left axis, lower ticks) ", name(1), ` (right axis, upper ticks)${rest}`];
   }
 
   // ------------------------------------------------------------------------ history
@@ -170,7 +187,7 @@ export class Stage {
   ranges() {
     const { space } = this.options;
     const from = Math.max(0, this.at - CALM);
-    const together = space === "returns"; // returns are the same unit for both agents; φ may differ
+    const together = space === "returns" && this.shown.games.length === 1; // the same returns for both; φ may differ
     return this.seats.map((_, k) => {
       let [low, high] = [Infinity, -Infinity];
       for (let j = from; j <= this.at; j += 1) {
@@ -180,6 +197,7 @@ export class Stage {
           high = Math.max(high, one[space][1]);
         }
       }
+      if (low > high) [low, high] = [0, 1]; // nothing finite
       const room = (high - low || Math.abs(high) || 1) * 0.05;
       return [low - room, high + room];
     });

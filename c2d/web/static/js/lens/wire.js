@@ -34,7 +34,7 @@ function extentOf(seat) {
     const values = seat.laws[space];
     const range = found[space];
     for (let i = 0; i < values.length; i += 1) {
-      if (probs[i] < 0.002) continue;
+      if (!(probs[i] >= 0.002) || !Number.isFinite(values[i])) continue;
       if (values[i] < range[0]) range[0] = values[i];
       if (values[i] > range[1]) range[1] = values[i];
     }

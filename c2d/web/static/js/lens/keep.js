@@ -1,0 +1,40 @@
+// The last moments as a file: asked for, followed, ended if the user wants no more.
+
+import { byId, save } from "../dom.js";
+
+let ending = null; // ends the export that is being made
+let shown = null; // its button
+
+/** How far the film is. */
+export function showProgress({ done, of }) {
+  if (shown) shown.textContent = `${Math.floor((100 * done) / of)} % – cancel`;
+}
+
+/** The button of an export: makes it, and cancels it while it is being made. */
+export function keepAs(format, session, complain) {
+  const button = byId(`save-${format}`);
+  const words = button.textContent;
+  button.addEventListener("click", async () => {
+    if (button === shown) {
+      ending.abort();
+      return;
+    }
+    if (shown) {
+      complain("Another export is being made: wait for it, or cancel it.");
+      return;
+    }
+    ending = new AbortController();
+    shown = button;
+    button.textContent = "making – cancel";
+    try {
+      const query = new URLSearchParams({ session: session(), format, seconds: byId("seconds").value });
+      const answer = await fetch(`/api/export?${query}`, { signal: ending.signal });
+      if (!answer.ok) throw new Error((await answer.json()).error);
+      save(await answer.blob(), /filename="([^"]+)"/.exec(answer.headers.get("content-disposition"))?.[1] ?? `lens.${format}`);
+    } catch (error) {
+      if (error.name !== "AbortError") complain(`The export: ${error.message}`);
+    }
+    shown = null;
+    button.textContent = words;
+  });
+}
