@@ -74,7 +74,7 @@ study-minatar: $(READY) ## train the field on MinAtar (hours; goes on where it s
 	$(BIN)/c2d sweep minatar --seeds 2
 	$(BIN)/python bench/minatar_study.py runs/minatar --out docs/results/minatar.md
 
-study-sweeps: $(READY) ## measure throughput, Ray's overhead and recovery, and write docs/results/sweeps.md (quiet machine, 8 minutes)
+study-sweeps: $(READY) ## measure throughput, Ray's overhead and recovery, and write docs/results/sweeps.md (quiet machine, 10 minutes)
 	$(BIN)/python bench/sweeps.py --out docs/results/sweeps.md
 
 study-rates: $(READY) ## measure every recipe with one thread, for the forecasts of `c2d sweep` (quiet machine, 5 minutes)

@@ -109,7 +109,7 @@ def document(
         f"| {name} | {r['p5']:.1f} | {r['median']:.0f} | {r['lowest']:.0f} | {r['gap_p95']:.0f} |"
         for name, r in rates.items()
     ]
-    quiet = max(load) <= 2.5
+    quiet = load[0] <= 2.0  # later ones are of this program itself
     names = ("python", "c2d", "torch", "ale-py")
     return "\n".join(
         [

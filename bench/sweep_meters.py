@@ -24,6 +24,7 @@ from c2d.sweep.variants import Variant
 ENV, RECIPE = "minatar/breakout", "c2d"
 SETTINGS = {"schedule.random-history": 100, "checkpoint.every-steps": 0}
 WARM = 101  # steps after which a run has begun to learn
+LONG_WARM = 3_000  # steps after which all that Ray does when it starts is over, too
 
 
 def runs_of(count: int, threads: int, where: Path, **settings: int) -> list[PlannedRun]:
@@ -37,39 +38,45 @@ class Window(NamedTuple):
 
     rate: float  # steps per second of all runs together
     cpu: float  # milliseconds of CPU time for each step, of all processes
+    beside: float  # CPU time of all processes but the runs themselves, as a share of all
 
 
 class Meter:
     """Watches runs; the window begins when every run is under way."""
 
-    def __init__(self, count: int, seconds: float) -> None:
-        self.count, self.seconds = count, seconds
+    def __init__(self, count: int, seconds: float, warm: int) -> None:
+        self.count, self.seconds, self.warm = count, seconds, warm
         self.window: Window | None = None
-        self._first: tuple[float, float, list[tuple[float, int]]] | None = None
+        self._first: tuple[float, float, float, list[tuple[float, int]]] | None = None
 
-    def see(self, news: list[tuple[float, int]], cpu: float) -> bool:
-        """Whether the window is over. `news`: of each run, when it was last heard of and the steps it had made then."""
+    def see(self, news: list[tuple[float, int]], cpu: float, of_runs: float) -> bool:
+        """Whether the window is over. `news`: of each run, when it was last heard of and the steps it had made then.
+
+        `cpu`: seconds that all processes have taken, `of_runs`: those of the runs among them.
+        """
         if self.window is not None:
             return True
         now = time.monotonic()
         if self._first is None:
-            if len(news) == self.count and min(steps for _, steps in news) >= WARM:
-                self._first = (now, cpu, news)
+            if len(news) == self.count and min(steps for _, steps in news) >= self.warm:
+                self._first = (now, cpu, of_runs, news)
             return False
-        began, cpu_before, before = self._first
+        began, cpu_before, of_runs_before, before = self._first
         if now - began < self.seconds:
             return False
         if any(t1 == t0 for (t0, _), (t1, _) in zip(before, news, strict=True)):
             return False  # so slow that there are no news of some run yet
         rate = sum((s1 - s0) / (t1 - t0) for (t0, s0), (t1, s1) in zip(before, news, strict=True))
-        self.window = Window(rate, 1e3 * (cpu - cpu_before) / (rate * (now - began)))
+        taken = cpu - cpu_before
+        beside = 1.0 - (of_runs - of_runs_before) / taken
+        self.window = Window(rate, 1e3 * taken / (rate * (now - began)), beside)
         print(f"{self.count} at once: {rate:.0f} steps/s, {self.window.cpu:.2f} ms of CPU a step", file=sys.stderr)
         return True
 
 
-def on_ray(count: int, threads: int, seconds: float) -> Window:
+def on_ray(count: int, threads: int, seconds: float, warm: int = WARM) -> Window:
     """Ray must be connected. Its own processes and this one are counted."""
-    meter = Meter(count, seconds)
+    meter = Meter(count, seconds, warm)
     with tempfile.TemporaryDirectory() as place:
         sweep = SweepDir(Path(place) / "sweep")
         sweep.make()
@@ -78,7 +85,7 @@ def on_ray(count: int, threads: int, seconds: float) -> Window:
 
         def show(_: Board) -> None:
             news = [entry._seen for entry in board.of("running") if entry._seen is not None]
-            if meter.see(news, cpu_of([os.getpid(), *below([os.getpid()])])):
+            if meter.see(news, cpu_of([os.getpid(), *below([os.getpid()])]), cpu_of(_pids(runs))):
                 stop.set()
 
         needs = {run.name: need(run, Rates()) for run in runs}
@@ -87,9 +94,9 @@ def on_ray(count: int, threads: int, seconds: float) -> Window:
     return meter.window
 
 
-def in_processes(count: int, threads: int, seconds: float) -> Window:
+def in_processes(count: int, threads: int, seconds: float, warm: int = WARM) -> Window:
     """The same runs, each in a process of its own that nobody looks after."""
-    meter = Meter(count, seconds)
+    meter = Meter(count, seconds, warm)
     with tempfile.TemporaryDirectory() as place:
         news: dict[int, tuple[float, int]] = {}
         processes = []
@@ -102,13 +109,19 @@ def in_processes(count: int, threads: int, seconds: float) -> Window:
             threading.Thread(target=_listen, args=(process, number, news), daemon=True).start()
             processes.append(process)
         pids = [process.pid for process in processes]
-        while not meter.see([news[number] for number in sorted(news)], cpu_of([*pids, *below(pids)])):
+        while not meter.see([news[number] for number in sorted(news)], cpu_of([*pids, *below(pids)]), cpu_of(pids)):
             time.sleep(0.1)
         for process in processes:
             process.terminate()
             process.wait()
     assert meter.window is not None
     return meter.window
+
+
+def _pids(runs: list[PlannedRun]) -> list[int]:
+    """Of runs under way, as their locks tell."""
+    locks = [run.config.directory / "lock" for run in runs]
+    return [int(lock.read_text().split()[1]) for lock in locks if lock.exists() and len(lock.read_text().split()) > 1]
 
 
 def _listen(process: subprocess.Popen[str], number: int, news: dict[int, tuple[float, int]]) -> None:

@@ -24,7 +24,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # all of Ray on 127.0.0.1
 os.environ.setdefault("RAY_worker_niceness", "0")  # as in sweeps
 
-from sweep_meters import ENV, RECIPE, Window, in_processes, on_ray, runs_of
+from sweep_meters import ENV, LONG_WARM, RECIPE, Window, in_processes, on_ray, runs_of
 
 from c2d.files import write_atomically
 from c2d.sweep.board import Board, Entry
@@ -37,7 +37,7 @@ from c2d.sweep.shipped import shipped_plan
 from c2d.sweep.terms import Terms
 from c2d.training.passport import machine
 
-QUIET = 0.7  # load average below which nobody else was at work
+QUIET = 1.5  # load average below which nobody else was at work; a minute ago there may have been
 
 # ------------------------------------------------------------------------------------------------ from the command
 
@@ -177,30 +177,39 @@ def _overhead(seconds: float, repeats: int) -> list[str]:
     plain: list[Window] = []
     ray: list[Window] = []
     for _ in range(repeats):
-        plain.append(in_processes(2, 1, seconds))
+        plain.append(in_processes(2, 1, seconds, LONG_WARM))
         with connected(Terms(workers=2)):  # nothing of Ray is there while it is not measured
-            ray.append(on_ray(2, 1, seconds))
+            ray.append(on_ray(2, 1, seconds, LONG_WARM))
     slower = 1.0 - _median(ray, "rate") / _median(plain, "rate")
     dearer = _median(ray, "cpu") / _median(plain, "cpu") - 1.0
     return [
         "",
         "## Ray against plain processes",
         "",
-        f"Two runs of one thread, {repeats} windows of {seconds:g} s each, in turns. CPU time is of all processes: "
-        "the runs, Ray's own and the command; what else runs on the machine disturbs it less than steps per second.",
+        f"Two runs of one thread, {repeats} windows of {seconds:g} s each, in turns, each after {LONG_WARM:,} steps of "
+        "every run, when Ray has started. CPU time is of all processes: the runs, Ray's own and the command; what else "
+        "runs on the machine disturbs it less than steps per second.",
         "",
         "| | steps/s of both together | median | CPU time of a step, ms | median |",
         "|---|---|---|---|---|",
         _windows("plain processes", plain),
         _windows("on Ray", ray),
         "",
-        f"By the medians, Ray costs {100 * slower:.1f} % of the steps per second and {100 * dearer:.1f} % of CPU time.",
+        f"By the medians, runs on Ray made {abs(100 * slower):.1f} % {'fewer' if slower > 0 else 'more'} steps per "
+        f"second and took {abs(100 * dearer):.1f} % {'more' if dearer > 0 else 'less'} CPU time for each; windows of one "
+        f"kind differ among themselves by up to {100 * _spread(plain):.0f} %. Counted directly: of the CPU time on Ray, "
+        f"Ray's own processes and the command took {100 * _median(ray, 'beside'):.1f} % (median), the runs the rest.",
     ]
 
 
 def _windows(name: str, windows: list[Window]) -> str:
     rates, cpus = ", ".join(f"{w.rate:.0f}" for w in windows), ", ".join(f"{w.cpu:.2f}" for w in windows)
     return f"| {name} | {rates} | {_median(windows, 'rate'):.0f} | {cpus} | {_median(windows, 'cpu'):.2f} |"
+
+
+def _spread(windows: list[Window]) -> float:
+    rates = [window.rate for window in windows]
+    return max(rates) / min(rates) - 1.0
 
 
 def _median(windows: list[Window], name: str) -> float:
