@@ -196,8 +196,8 @@ def _overhead(seconds: float, repeats: int) -> list[str]:
         _windows("on Ray", ray),
         "",
         f"By the medians, runs on Ray made {abs(100 * slower):.1f} % {'fewer' if slower > 0 else 'more'} steps per "
-        f"second and took {abs(100 * dearer):.1f} % {'more' if dearer > 0 else 'less'} CPU time for each; windows of one "
-        f"kind differ among themselves by up to {100 * _spread(plain):.0f} %. Counted directly: of the CPU time on Ray, "
+        f"second and took {abs(100 * dearer):.1f} % {'more' if dearer > 0 else 'less'} CPU time for each; windows of "
+        f"one kind differ among themselves by up to {100 * _spread(plain):.0f} %. Counted directly: of all CPU time, "
         f"Ray's own processes and the command took {100 * _median(ray, 'beside'):.1f} % (median), the runs the rest.",
     ]
 
