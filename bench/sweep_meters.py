@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,17 +50,18 @@ class Meter:
         self.window: Window | None = None
         self._first: tuple[float, float, float, list[tuple[float, int]]] | None = None
 
-    def see(self, news: list[tuple[float, int]], cpu: float, of_runs: float) -> bool:
+    def see(self, news: list[tuple[float, int]], taken: Callable[[], tuple[float, float]]) -> bool:
         """Whether the window is over. `news`: of each run, when it was last heard of and the steps it had made then.
 
-        `cpu`: seconds that all processes have taken, `of_runs`: those of the runs among them.
+        `taken`: seconds of CPU that all processes have taken, and those of the runs among them; looked at twice only,
+        for looking takes time itself.
         """
         if self.window is not None:
             return True
         now = time.monotonic()
         if self._first is None:
             if len(news) == self.count and min(steps for _, steps in news) >= self.warm:
-                self._first = (now, cpu, of_runs, news)
+                self._first = (now, *taken(), news)
             return False
         began, cpu_before, of_runs_before, before = self._first
         if now - began < self.seconds:
@@ -67,9 +69,10 @@ class Meter:
         if any(t1 == t0 for (t0, _), (t1, _) in zip(before, news, strict=True)):
             return False  # so slow that there are no news of some run yet
         rate = sum((s1 - s0) / (t1 - t0) for (t0, s0), (t1, s1) in zip(before, news, strict=True))
-        taken = cpu - cpu_before
-        beside = 1.0 - (of_runs - of_runs_before) / taken
-        self.window = Window(rate, 1e3 * taken / (rate * (now - began)), beside)
+        cpu, of_runs = taken()
+        total = cpu - cpu_before
+        beside = 1.0 - (of_runs - of_runs_before) / total
+        self.window = Window(rate, 1e3 * total / (rate * (now - began)), beside)
         print(f"{self.count} at once: {rate:.0f} steps/s, {self.window.cpu:.2f} ms of CPU a step", file=sys.stderr)
         return True
 
@@ -85,7 +88,7 @@ def on_ray(count: int, threads: int, seconds: float, warm: int = WARM) -> Window
 
         def show(_: Board) -> None:
             news = [entry._seen for entry in board.of("running") if entry._seen is not None]
-            if meter.see(news, cpu_of([os.getpid(), *below([os.getpid()])]), cpu_of(_pids(runs))):
+            if meter.see(news, lambda: (cpu_of([os.getpid(), *below([os.getpid()])]), cpu_of(_pids(runs)))):
                 stop.set()
 
         needs = {run.name: need(run, Rates()) for run in runs}
@@ -109,7 +112,9 @@ def in_processes(count: int, threads: int, seconds: float, warm: int = WARM) -> 
             threading.Thread(target=_listen, args=(process, number, news), daemon=True).start()
             processes.append(process)
         pids = [process.pid for process in processes]
-        while not meter.see([news[number] for number in sorted(news)], cpu_of([*pids, *below(pids)]), cpu_of(pids)):
+        while not meter.see(
+            [news[number] for number in sorted(news)], lambda: (cpu_of([*pids, *below(pids)]), cpu_of(pids))
+        ):
             time.sleep(0.1)
         for process in processes:
             process.terminate()
