@@ -11,17 +11,14 @@ import argparse
 import dataclasses
 import json
 import os
-import re
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
+from serving import chromium, served
 
 from c2d.api import train
 from c2d.config import default_config
@@ -146,16 +143,10 @@ def main() -> None:
     args = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="c2d-lens-"))
     make_runs(root, args.game, args.copies)
-    command = [sys.executable, "-m", "c2d.cli.main", "serve", str(root), "--port", "0"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     rates: dict[str, dict[str, float]] = {}
     load: list[float] = []
     try:
-        assert server.stdout is not None
-        url = re.search(r"open (\S+)", server.stdout.readline())[1]  # type: ignore[index]
-        with sync_playwright() as playwright:
-            chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-            browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        with served(root) as server, chromium() as browser:
             page = browser.new_page(viewport={"width": 1366, "height": 768})
             for name, speed, query in (
                 ("one agent, 15 steps/s", "15", "run=atari"),
@@ -164,15 +155,12 @@ def main() -> None:
                 ("two agents on one game, 15 steps/s", "15", "run=atari&run2=atari"),
             ):
                 load.append(os.getloadavg()[0])
-                rates[name] = lens_rate(page, url, speed, args.seconds, query)
+                rates[name] = lens_rate(page, server.url, speed, args.seconds, query)
                 print(name, rates[name], flush=True)
             load.append(os.getloadavg()[0])
-            cost = watch_cost(page, url, server.pid, root, min(args.seconds, 30))
+            cost = watch_cost(page, server.url, server.pid, root, min(args.seconds, 30))
             print(cost, flush=True)
-            browser.close()
     finally:
-        server.send_signal(signal.SIGINT)
-        server.wait(20)
         shutil.rmtree(root, ignore_errors=True)
     text = document(rates, cost, args, load)
     print(text)

@@ -87,7 +87,7 @@ def on_ray(count: int, threads: int, seconds: float, warm: int = WARM) -> Window
         board, stop = Board([Entry(run) for run in runs], Rates()), threading.Event()
 
         def show(_: Board) -> None:
-            news = [entry._seen for entry in board.of("running") if entry._seen is not None]
+            news = [entry.seen for entry in board.of("running") if entry.seen is not None]
             if meter.see(news, lambda: (cpu_of([os.getpid(), *below([os.getpid()])]), cpu_of(_pids(runs)))):
                 stop.set()
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
 import signal
 import statistics
@@ -21,7 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
+from serving import chromium, served
 
 from c2d.training.passport import machine, versions
 
@@ -30,9 +30,8 @@ TRAIN = ["--threads", "1", "--tensorboard", "False", "--iterations", "100000", "
 
 def speeds(records: Path, seconds: float) -> list[float]:
     """Steps per second of every iteration that began and ended within the next `seconds`."""
-    known, end = len(records.read_text().splitlines()), time.monotonic() + seconds
+    known = len(records.read_text().splitlines())
     time.sleep(seconds)
-    assert time.monotonic() >= end
     lines = [json.loads(line) for line in records.read_text().splitlines()[known:]]
     return [line["measured"]["steps_per_second"] for line in lines[1:]]  # the first began before
 
@@ -96,26 +95,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None)
     args = parser.parse_args()
     load, root = os.getloadavg()[0], Path(tempfile.mkdtemp(prefix="c2d-watched-"))
-    run, started = root / "run", []
-    python = [sys.executable, "-m", "c2d.cli.main"]
-    quiet = {**os.environ, "OMP_NUM_THREADS": "1"}
+    run = root / "run"
+    command = [sys.executable, "-m", "c2d.cli.main", "train", args.env, "--run-dir", str(run), *TRAIN]
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    trainer = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, **silent)
     try:
-        train = [*python, "train", args.env, "--run-dir", str(run), *TRAIN]
-        started.append(subprocess.Popen(train, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=quiet))
-        server = subprocess.Popen([*python, "serve", str(root), "--port", "0"], stdout=subprocess.PIPE, text=True)
-        started.append(server)
-        assert server.stdout is not None
-        url = re.search(r"open (\S+)", server.stdout.readline())[1]  # type: ignore[index]
-        wait_for_lines(run / "records.jsonl", 8)
-        with sync_playwright() as playwright:
-            chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-            browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-            found = measure(browser, url, run, args.windows, args.seconds)
-            browser.close()
+        with served(root) as server, chromium() as browser:
+            wait_for_lines(run / "records.jsonl", 8)
+            found = measure(browser, server.url, run, args.windows, args.seconds)
     finally:
-        for process in started:
-            process.send_signal(signal.SIGINT)
-            process.wait(30)
+        trainer.send_signal(signal.SIGINT)
+        trainer.wait(30)
         shutil.rmtree(root, ignore_errors=True)
     text = document(found, args, load)
     print(text)

@@ -21,6 +21,9 @@ from c2d.envs.protocols import PROTOCOLS, AtariRules, GymRules, MinAtarRules, Ru
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError, did_you_mean
 
+# Settings that decide where, how fast and how long, but not what: they are no part of a run's identity.
+FREE = ("run_dir", "iterations", "checkpoint", "tensorboard", "compress_replay", "threads", "device")
+
 
 @dataclass(frozen=True)
 class Checkpointing:

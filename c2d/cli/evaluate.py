@@ -43,8 +43,7 @@ class Evaluate:
     cvar:0.1 (mean of the worst tenth of returns), entropic:-0.5 (log-mean-exp, careful below 0 and daring above),
     mean-std:1 (mean less one standard deviation), above:5 (probability of a return above 5); other numbers will do."""
     calibration: bool = False
-    """Compare the predicted laws with the discounted returns that came: PIT histogram, CRPS, coverage of intervals.
-    The word --calibration alone is enough."""
+    """Compare the predicted laws with the discounted returns that came: PIT histogram, CRPS, coverage of intervals."""
     plot: str | None = None
     """Picture of the calibration, FILE.svg, FILE.png or FILE.pdf. Default: beside the scores in the run directory."""
     video: str | None = None
@@ -62,7 +61,7 @@ class Evaluate:
 
 
 def main(arguments: Sequence[str]) -> None:
-    chosen = options(Evaluate, spelled_out(arguments), "c2d evaluate", DESCRIPTION)
+    chosen = options(Evaluate, list(arguments), "c2d evaluate", DESCRIPTION)
     _check(chosen)
     from c2d.agents.trust import trust
     from c2d.cli.evaluate_extras import Extras
@@ -93,15 +92,6 @@ def main(arguments: Sequence[str]) -> None:
     path = save(subject, setup, course, summary, record)
     extras.plot(subject, path)
     print(f"written to {path}")
-
-
-def spelled_out(arguments: Sequence[str]) -> list[str]:
-    """`--calibration` alone means True."""
-    words = list(arguments)
-    for place, word in enumerate(words):
-        if word == "--calibration" and (place + 1 == len(words) or words[place + 1] not in ("True", "False")):
-            words[place] = "--calibration=True"
-    return words
 
 
 def headline(subject: Subject, chosen: Evaluate, epsilon: float) -> str:

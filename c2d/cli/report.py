@@ -54,7 +54,7 @@ class ReportOptions:
 
 
 def main(arguments: Sequence[str]) -> None:
-    chosen = options(ReportOptions, _switch(list(arguments)), "c2d report", DESCRIPTION)
+    chosen = options(ReportOptions, list(arguments), "c2d report", DESCRIPTION)
     _check(chosen)
     from c2d.reporting.assemble import Request, assemble
     from c2d.reporting.report import write
@@ -94,15 +94,6 @@ def _first_line(chosen: ReportOptions) -> str:
     return (
         f"{what}, {curves} | convention {chosen.convention} | {chosen.replications:,} replications, seed {chosen.seed}"
     )
-
-
-def _switch(arguments: list[str]) -> list[str]:
-    """--published-only alone means True."""
-    for place, word in enumerate(arguments):
-        following = arguments[place + 1] if place + 1 < len(arguments) else ""
-        if word == "--published-only" and following not in ("True", "False"):
-            return [*arguments[: place + 1], "True", *arguments[place + 1 :]]
-    return arguments
 
 
 def _check(chosen: ReportOptions) -> None:

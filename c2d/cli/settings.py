@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import re
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import tyro
 
@@ -32,14 +33,17 @@ def parse(config: Config, arguments: list[str], prog: str = "c2d train ENV") -> 
 def options(
     cls: type[Options], arguments: list[str], prog: str, description: str, default: Options | None = None
 ) -> Options:
-    """The options of a command: a dataclass whose fields and docstrings are the settings and their help."""
+    """The options of a command: a dataclass whose fields and docstrings are the settings and their help.
+
+    A switch alone, `--dry-run`, means `--dry-run True`.
+    """
     complaints = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaints):
             return tyro.cli(
                 cls,
                 default=tyro.MISSING_NONPROP if default is None else default,
-                args=arguments,
+                args=_switched(cls, arguments),
                 prog=prog,
                 description=description,
                 config=(tyro.conf.FlagConversionOff, tyro.conf.AvoidSubcommands),
@@ -48,6 +52,16 @@ def options(
         if not exit.code:
             raise
         raise UserError(_one_line(complaints.getvalue())) from None
+
+
+def _switched(cls: Any, arguments: list[str]) -> list[str]:
+    names = (field.name for field in dataclasses.fields(cls) if field.type in ("bool", bool))
+    switches = {"--" + name.replace("_", "-") for name in names}
+    spelled: list[str] = []
+    for place, word in enumerate(arguments, 1):
+        alone = word in switches and arguments[place : place + 1] not in (["True"], ["False"])
+        spelled += [word, "True"] if alone else [word]
+    return spelled
 
 
 def peek(arguments: list[str], flag: str, remove: bool = False) -> tuple[str | None, list[str]]:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from c2d.sweep.plan import Plan
     from c2d.sweep.terms import Terms
 
-_FLAGS = ("--dry-run", "--failed", "--cost")  # may stand without True
-
 
 @dataclass(frozen=True)
 class Conditions:
@@ -110,37 +108,33 @@ def main(arguments: Sequence[str]) -> None:
             "The same command again goes on where it was. `c2d sweep status DIR` shows how a sweep stands, "
             "`c2d sweep retry DIR --failed` tries failed runs again."
         )
-        chosen = options(Sweep, _spell(words), "c2d sweep", text)
+        chosen = options(Sweep, _gathered(words), "c2d sweep", text)
         _go(_plan(chosen), chosen)
 
 
 def ablate(arguments: Sequence[str]) -> None:
     text = "Run a recipe, and the recipe without each of its ingredients. All options of `c2d sweep` apply."
-    chosen = options(Ablate, _spell(arguments), "c2d ablate", text)
+    chosen = options(Ablate, _gathered(arguments), "c2d ablate", text)
     from c2d.sweep.shipped import ablation_plan
 
     _go(_changed(ablation_plan(chosen.plan), chosen), chosen)
 
 
-def _spell(words: Sequence[str]) -> list[str]:
-    """`--dry-run` alone means `--dry-run True`; several `--set` are one."""
-    spelled: list[str] = []
+def _gathered(words: Sequence[str]) -> list[str]:
+    """Several `--set` are one."""
+    others: list[str] = []
     given: list[str] = []
     setting = False
     for place, word in enumerate(words):
-        if word.startswith("--set="):
-            given.append(word.removeprefix("--set="))
-            continue
         follows = setting and ("=" in word or words[place - 1] == "--set") and not word.startswith("--")
         setting = word == "--set" or follows
-        if setting:
-            given += [] if word == "--set" else [word]
-            continue
-        spelled.append(word)
-        after = words[place + 1] if place + 1 < len(words) else ""
-        if word in _FLAGS and after not in ("True", "False"):
-            spelled.append("True")
-    return [*spelled, "--set", *given] if given else spelled
+        if word.startswith("--set="):
+            given.append(word.removeprefix("--set="))
+        elif follows:
+            given.append(word)
+        elif not setting:
+            others.append(word)
+    return [*others, "--set", *given] if given else others
 
 
 # ------------------------------------------------------------------------------------------------------- the plan
@@ -274,7 +268,7 @@ def _status(words: list[str]) -> None:
 
 
 def _retry(words: list[str]) -> None:
-    chosen = options(Retry, _spell(words), "c2d sweep retry", "Run again what failed, or all that is not finished.")
+    chosen = options(Retry, words, "c2d sweep retry", "Run again what failed, or all that is not finished.")
     if not chosen.directory:
         raise UserError("which sweep? c2d sweep retry DIR --failed, a directory that `c2d sweep` made")
     from c2d.agents.trust import trust

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from c2d.config import flat
+from c2d.config import FREE, flat
 from c2d.reporting.passports import facts
 from c2d.reporting.runs import RunRecords, clean
+from c2d.words import plural
 
 SUFFIX = " (own)"  # after the recipe's name, lest `c2d` be taken for the published C2D
-# settings in which runs of one agent may differ
-_FREE = ("env", "seed", "run-dir", "device", "threads", "compress-replay", "tensorboard", "iterations", "recipe")
+_ALSO_FREE = {"env", "seed", "recipe", *(name.replace("_", "-") for name in FREE)}  # within one agent
 _LONGEST = 30  # of a name that tells settings; else a letter stands for them
 _Facts = dict[str, str]
 
@@ -33,15 +33,11 @@ def agent_names(found: Sequence[RunRecords], notes: list[str]) -> list[str]:
     for recipe in dict.fromkeys(kind.recipe for kind in kinds if kind.told):
         unlike = dict.fromkeys(kind for kind in kinds if kind.recipe == recipe and kind.told)
         told = "; ".join(
-            f"{names[kind]}: {_runs(kinds.count(kind))}{'' if kind.told in names[kind] else f', {kind.told}'}"
+            f"{names[kind]}: {plural(kinds.count(kind), 'run')}{'' if kind.told in names[kind] else f', {kind.told}'}"
             for kind in unlike
         )
         notes.append(f'runs under the name "{clean(recipe)}" differ and are kept apart: {told}')
     return [names[kind] for kind in kinds]
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'s' * (count > 1)}"
 
 
 def _families(found: Sequence[RunRecords]) -> list[list[int]]:
@@ -71,9 +67,7 @@ def _told(values: _Facts, keys: Sequence[str]) -> str:
 
 
 def _settings(config: dict[str, Any]) -> _Facts:
-    return {
-        key: str(value) for key, value in flat(config).items() if key not in _FREE and not key.startswith("checkpoint.")
-    }
+    return {key: str(value) for key, value in flat(config).items() if key.partition(".")[0] not in _ALSO_FREE}
 
 
 def _unlike(values: Sequence[_Facts]) -> list[str]:

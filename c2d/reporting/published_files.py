@@ -176,11 +176,11 @@ def _supplementary(file: Path, rows: _Columns, notes: list[str]) -> Iterator[Run
 
 def _curves(file: Path, rows: _Columns, notes: list[str]) -> Iterator[Run]:
     runs: dict[tuple[str, str, str], dict[int, float]] = {}
-    for (agent, game, seed), iteration, value in rows.parsed(
+    for key, iteration, value in rows.parsed(
         lambda agent, game, seed, iteration, value: ((agent, game, seed), iteration_of(iteration), number_of(value)),
         notes,
     ):
-        runs.setdefault((agent, game, seed), {})[iteration] = value
+        runs.setdefault(key, {})[iteration] = value
     for (agent, game, seed), curve in runs.items():
         if _known(game, file, notes):
             yield _run(file, Key(AGENT_NAMES.get(agent, agent), plain(game), iteration_of(seed)), curve)

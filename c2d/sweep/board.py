@@ -29,7 +29,7 @@ class Entry:
     score: float | None = None  # mean of the last whole iteration
     where: str = ""
     error: str | None = None
-    _seen: tuple[float, int] | None = field(default=None, repr=False)
+    seen: tuple[float, int] | None = field(default=None, repr=False)  # when news came last, and the steps then
 
     @property
     def total(self) -> int:
@@ -39,17 +39,17 @@ class Entry:
     def at(self, steps: int, score: float | None) -> None:
         """News of it."""
         now = time.monotonic()
-        if self._seen is not None and steps > self._seen[1] and self.steps:
-            rate = (steps - self._seen[1]) / max(now - self._seen[0], 1e-3)
+        if self.seen is not None and steps > self.seen[1] and self.steps:
+            rate = (steps - self.seen[1]) / max(now - self.seen[0], 1e-3)
             self.rate = rate if not self.rate else _SMOOTHING * self.rate + (1 - _SMOOTHING) * rate
-        if self._seen is None or steps != self._seen[1]:
-            self._seen = (now, steps)
+        if self.seen is None or steps != self.seen[1]:
+            self.seen = (now, steps)
         self.steps = steps
         self.score = self.score if score is None else score
 
     def leave(self, state: State, error: str | None = None) -> None:
         """It is not running any more, or not yet again."""
-        self.state, self.error, self.rate, self._seen, self.starting = state, error, 0.0, None, False
+        self.state, self.error, self.rate, self.seen, self.starting = state, error, 0.0, None, False
 
 
 class Board:

@@ -15,16 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from c2d.agents.recipes import RECIPES, adapt, find
-from c2d.config import Checkpointing, Config, default_config, probe, to_json, validate
+from c2d.config import FREE, Checkpointing, Config, default_config, probe, to_json, validate
 from c2d.envs.games import BENCHMARK, game
 from c2d.envs.names import MINATAR_GAMES, resolve
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.sweep.settings import Settings, Value, with_settings
 from c2d.sweep.variants import Variant
-
-# They decide where, how fast and how long, but not what: no part of a run's identity.
-_OUTSIDE = ("run_dir", "iterations", "checkpoint", "tensorboard", "compress_replay", "threads", "device")
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ class Listing(NamedTuple):
 
 def fingerprint(config: Config) -> str:
     """A hash of all that enters the results of a run, but for its length."""
-    facts = {name: value for name, value in to_json(config).items() if name not in _OUTSIDE}
+    facts = {name: value for name, value in to_json(config).items() if name not in FREE}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
 
 

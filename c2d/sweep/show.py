@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from c2d.sweep.directory import finished
 from c2d.sweep.forecast import Need, Rates, makespan
 from c2d.sweep.plan import Listing, PlannedRun
-from c2d.sweep.words import duration, size
+from c2d.words import duration, size
 
 _MANY = 4  # environments; more are counted instead of listed
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from c2d.sweep.directory import Known, Past, SweepDir, finished
-from c2d.sweep.words import plural
 from c2d.training.record import MEASURED, read_records
+from c2d.words import plural
 
 _MANY = 60  # runs; of more only those are listed that need a look
 

@@ -26,9 +26,9 @@ from c2d.sweep.forecast import (
 from c2d.sweep.plan import Listing, PlannedRun
 from c2d.sweep.show import budget_line, forecast_lines, plan_lines
 from c2d.sweep.terms import Terms, is_remote, prepare
-from c2d.sweep.words import be, plural, size
 from c2d.training.lock import InUse, locked
 from c2d.training.signals import stop_requests
+from c2d.words import be, plural, size
 
 Tell = Callable[[str], None]
 

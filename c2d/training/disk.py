@@ -8,6 +8,7 @@ from pathlib import Path
 from c2d.errors import UserError
 from c2d.replay.frames import WORTH_COMPRESSING
 from c2d.training.session import Session
+from c2d.words import size
 
 _COMPRESSED = 0.3  # bytes on disk per byte of a frame: Ms. Pac-Man, one of the busier games, takes 0.27
 _FIELDS = 16  # bytes per slot beside the frame
@@ -34,11 +35,7 @@ def check_space(session: Session, path: Path) -> None:
     needed, free = predicted_bytes(session), shutil.disk_usage(path).free
     if free < needed:
         raise UserError(
-            f"checkpoints with the replay may take {_size(needed)} and {path} has {_size(free)} left: "
+            f"checkpoints with the replay may take {size(needed)} and {path} has {size(free)} left: "
             "make room, choose another --run-dir, lower --schedule.replay-capacity, or take none with "
             "--checkpoint.keep 0"
         )
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from c2d.config import Config, flat, from_json, to_json
+from c2d.config import FREE, Config, flat, from_json, to_json
 from c2d.errors import UserError
 from c2d.files import write_json
 from c2d.replay.journal import Damaged
@@ -18,13 +18,10 @@ from c2d.training.record import MEASURED
 from c2d.training.rundir import RunDir
 from c2d.training.session import Session
 
-# These do not enter the results (iterations only end them), or only by rounding, which is told apart.
-_FREE = ("run_dir", "iterations", "checkpoint", "tensorboard", "compress_replay", "threads", "device")
-
 
 def differences(before: Config, after: Config) -> list[str]:
     """Settings that would make the run another one, as "name: old → new"."""
-    free = {name: getattr(before, name) for name in _FREE}
+    free = {name: getattr(before, name) for name in FREE}
     old, new = flat(to_json(before)), flat(to_json(dataclasses.replace(after, **free)))
     return [f"{k}: {old.get(k)} → {new.get(k)}" for k in {**old, **new} if old.get(k) != new.get(k)]
 

@@ -15,9 +15,9 @@ from c2d.sweep.plan import Plan, multiply
 from c2d.sweep.show import budget_line
 from c2d.sweep.terms import Terms, seconds
 from c2d.sweep.variants import Variant
-from c2d.sweep.words import duration, size
 from c2d.training.disk import predicted_bytes
 from c2d.training.session import Session
+from c2d.words import duration, size
 from tests.sweep.tiny_plans import TINY, carry_out, straight, tiny_plan
 
 
