@@ -48,18 +48,18 @@ format: $(READY) ## rewrite the code in the project's format
 bench: $(READY) ## measure speed and memory on this machine (leave it alone meanwhile)
 	$(BIN)/c2d bench
 
-$(PEERS)/.ready: constraints.txt
+$(PEERS)/.ready: constraints.txt Makefile
 	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		stable-baselines3==2.9.2 ale-py opencv-python-headless
+		stable-baselines3==2.9.2 sb3-contrib==2.9.2 ale-py opencv-python-headless
 	@touch $@
 
 bench-lens: $(READY) browser ## measure painted pictures per second of the lens in Chromium and a run's speed when watched (quiet machine, 7 minutes)
 	$(BIN)/python bench/lens_rate.py --out docs/results/lens.md
 	$(BIN)/python bench/watched_training.py --out docs/results/watched.md
 
-bench-peers: $(READY) $(PEERS)/.ready ## compare speed with Stable-Baselines3 (quiet machine, about 6 minutes)
+bench-peers: $(READY) $(PEERS)/.ready ## compare speed with Stable-Baselines3 (quiet machine, about 15 minutes)
 	$(BIN)/python bench/against_sb3.py --out docs/results/speed-against-sb3.md
 
 study-learning: $(READY) ## train CartPole and MinAtar Breakout with default settings and write docs/results

@@ -1,10 +1,10 @@
-"""C2D against Stable-Baselines3's DQN: agent steps per second of the whole training loop, taking turns.
+"""Our rows against Stable-Baselines3: agent steps per second of the whole training loop, taking turns.
 
-    make bench-peers                                             # installs the peer, then measures
+    make bench-peers                                             # installs the peers, then measures
     python bench/against_sb3.py --out docs/results/speed.md      # measures and writes it down
 
-Each side is a process of its own that warms up once and then trains in windows, C2D, SB3, C2D, SB3, ...;
-while one works the other sleeps, and how much the sleeper used of a core is measured too. Use a quiet machine.
+Each side is a process of its own that warms up once and then trains in windows, one after the other, round after
+round; while one works the others sleep, and how much the sleepers used of a core is measured too. Use a quiet machine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from c2d.bench.calibration import QUIET, BareEmulator, calibrate, load_average
 from c2d.envs.protocols import PROTOCOLS
@@ -28,22 +28,44 @@ HERE = Path(__file__).parent
 PEERS = HERE.parent / ".venv-peers" / "bin" / "python"
 WORKLOAD = (
     "Breakout, frame skip 4, sticky actions 0.25, 84x84 gray, 4 frames, batch 32, one update per 4 agent steps, "
-    "target copy every 8,000 agent steps, replay capacity 100,000, ε 0.01. One agent step is 4 emulator frames. "
-    "SB3: DQN with its Nature network and its Atari wrappers; C2D: recipe c2d. Emulation, acting, storing, "
-    "sampling and updates are all included."
+    "target copy every 8,000 agent steps, replay capacity 100,000, ε 0.01, `valid` padding. One agent step is 4 emulator "
+    "frames. SB3: its Nature network and its Atari wrappers. Emulation, acting, storing, sampling and updates are all "
+    "included. `c2d` trains a larger network than DQN: batch normalization, a law of 32 atoms for each action."
 )
+
+
+class Side(NamedTuple):
+    """Who trains."""
+
+    name: str
+    script: str
+    row: str  # our recipe, or the peer's algorithm
+
+    @property
+    def peer(self) -> bool:
+        return self.script == "sb3_worker.py"
+
+
+def ours(recipe: str) -> Side:
+    return Side(recipe, "c2d_worker.py", recipe)
+
+
+DQN, QR_DQN = Side("SB3 DQN", "sb3_worker.py", "DQN"), Side("SB3 QR-DQN", "sb3_worker.py", "QRDQN")
+# In the order in which they take turns, so that those compared are neighbours.
+SIDES = (ours("c2d"), DQN, ours("dqn-adam"), ours("c51"), ours("qr-dqn"), QR_DQN)
+CONTESTS = ((ours("c2d"), DQN), (ours("dqn-adam"), DQN), (ours("c51"), DQN), (ours("qr-dqn"), QR_DQN))
 
 
 class Worker:
     """One side of the comparison."""
 
-    def __init__(self, name: str, python: str, script: str, threads: int | None) -> None:
+    def __init__(self, side: Side, python: str, threads: int | None) -> None:
         environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
         if threads is not None:
             environment["OMP_NUM_THREADS"] = str(threads)
-        self.name = name
+        self.name = side.name
         self.process = subprocess.Popen(
-            [python, str(HERE / script)],
+            [python, str(HERE / side.script), side.row],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -80,88 +102,92 @@ class Worker:
         return answer
 
 
-def turn(worker: Worker, idle: Worker, seconds: float) -> dict[str, Any]:
-    """One window of one side; the other waits."""
-    before = idle.cpu_seconds(), worker.cpu_seconds()
+def turn(worker: Worker, idle: list[Worker], seconds: float) -> dict[str, Any]:
+    """One window of one side; the others wait."""
+    before = worker.cpu_seconds(), sum(other.cpu_seconds() for other in idle)
     result = worker.train(seconds)
     result["steps_per_second"] = result["steps"] / result["seconds"]
-    # of the other side, which should sleep
-    result["idle_cores"] = (idle.cpu_seconds() - before[0]) / result["seconds"]
-    result["busy_cores"] = (worker.cpu_seconds() - before[1]) / result["seconds"]
+    result["busy_cores"] = (worker.cpu_seconds() - before[0]) / result["seconds"]
+    result["idle_cores"] = (sum(other.cpu_seconds() for other in idle) - before[1]) / result["seconds"]
     return result
 
 
-def compare(peer_python: str, windows: int, seconds: float, threads: int | None) -> dict[str, Any]:
+def measure(peer_python: str, windows: int, seconds: float, threads: int | None) -> dict[str, Any]:
+    """All sides in turns, and the machine's calibration around them."""
     calibrated = sorted({1, min(2, os.cpu_count() or 1)})
     bare = BareEmulator("breakout", PROTOCOLS["c2d-paper"])
     result: dict[str, Any] = {"time": time.time(), "machine": machine(threads or os.cpu_count() or 1)}
     result["load_average"] = load_average()
     result["calibration_before"] = calibrate(calibrated, bare)
-    sides: list[Worker] = []
-    turns: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    workers: list[Worker] = []
+    turns: dict[str, list[dict[str, Any]]] = {side.name: [] for side in SIDES}
     try:
-        for name, python, script in (
-            ("C2D", sys.executable, "c2d_worker.py"),
-            ("SB3", peer_python, "sb3_worker.py"),
-        ):
-            print(f"{name} warms up ...", flush=True)
-            sides.append(Worker(name, python, script, threads))
-        ours, peer = sides
+        for side in SIDES:
+            print(f"{side.name} warms up ...", flush=True)
+            workers.append(Worker(side, peer_python if side.peer else sys.executable, threads))
         for number in range(windows):
-            turns.append((turn(ours, peer, seconds), turn(peer, ours, seconds)))
-            rates = [side["steps_per_second"] for side in turns[-1]]
-            print(f"window {number + 1}: C2D {rates[0]:.1f}, SB3 {rates[1]:.1f} steps/s", flush=True)
+            for worker in workers:
+                turns[worker.name].append(turn(worker, [w for w in workers if w is not worker], seconds))
+            rates = ", ".join(f"{name} {made[-1]['steps_per_second']:.1f}" for name, made in turns.items())
+            print(f"round {number + 1}: {rates} steps/s", flush=True)
     finally:
-        for side in sides:
-            side.close()
+        for worker in workers:
+            worker.close()
     result["calibration_after"] = calibrate(calibrated, bare)
-    result["c2d"] = {**ours.facts, "windows": [pair[0] for pair in turns]}
-    result["sb3"] = {**peer.facts, "windows": [pair[1] for pair in turns]}
-    result["ratios"] = [a["steps_per_second"] / b["steps_per_second"] for a, b in turns]
-    result["median_ratio"] = median(result["ratios"])
+    result["sides"] = {worker.name: {**worker.facts, "windows": turns[worker.name]} for worker in workers}
+    result["ratios"] = {
+        f"{one.name} / {other.name}": [
+            a["steps_per_second"] / b["steps_per_second"]
+            for a, b in zip(turns[one.name], turns[other.name], strict=True)
+        ]
+        for one, other in CONTESTS
+    }
     return result
 
 
 def markdown(result: dict[str, Any], command: str) -> str:
     """The page a person reads."""
-    where, sides = result["machine"], (result["c2d"], result["sb3"])
-    seconds = [window["seconds"] for side in sides for window in side["windows"]]
-    memory = [f"{side['windows'][-1]['peak_memory_mb']:.0f} MB" for side in sides]
+    where, sides = result["machine"], result["sides"]
+    made = [window for side in sides.values() for window in side["windows"]]
+    seconds = [window["seconds"] for window in made]
+    threads = sorted({side["threads"] for side in sides.values()})
     load = "unknown" if result["load_average"] is None else f"{result['load_average']:.2f}"
     paragraphs = [
         "# Speed against Stable-Baselines3",
-        f"C2D makes **{result['median_ratio']:.2f} times** the agent steps per second of Stable-Baselines3's "
-        f"DQN: median of {len(result['ratios'])} pairs of windows that took turns.",
+        _table_of_ratios(result),
         WORKLOAD,
         f"Command: `{command}`, {time.strftime('%d %B %Y', time.gmtime(result['time']))}. {where['cpu']}, "
-        f"{where['cores']} cores, {where['system']}; load average at the start {load}.",
+        f"{where['cores']} cores, {where['system']}; load average at the start {load}. Agent steps per second:",
         _table_of_windows(result),
-        f"Windows of {min(seconds):.1f} to {max(seconds):.1f} s with {sides[0]['threads']} (C2D) and "
-        f"{sides[1]['threads']} (SB3) threads. Peak memory, replays partly filled: C2D {memory[0]}, SB3 {memory[1]}.",
+        f"Windows of {min(seconds):.1f} to {max(seconds):.1f} s with {' or '.join(map(str, threads))} threads, in turns, a "
+        f"row of the table from left to right. The side that trained kept {min(w['busy_cores'] for w in made):.2f} to "
+        f"{max(w['busy_cores'] for w in made):.2f} cores busy, all that waited together at most "
+        f"{max(w['idle_cores'] for w in made):.3f}.",
         _table_of_calibration(result),
         *(
-            f"{name}: {', '.join(f'{package} {number}' for package, number in side['versions'].items())}."
-            for name, side in zip(("C2D", "SB3"), sides, strict=True)
+            f"{name}: {', '.join(f'{package} {number}' for package, number in sides[side.name]['versions'].items())}."
+            for name, side in (("C2D", SIDES[0]), ("SB3", QR_DQN))
         ),
     ]
     return "\n\n".join(paragraphs) + "\n"
 
 
+def _table_of_ratios(result: dict[str, Any]) -> str:
+    lines = ["| ratio of agent steps per second | median | every round |", "|---|---|---|"]
+    for contest, ratios in result["ratios"].items():
+        lines.append(f"| {contest} | **{median(ratios):.2f}** | {', '.join(f'{ratio:.2f}' for ratio in ratios)} |")
+    return "\n".join(lines)
+
+
 def _table_of_windows(result: dict[str, Any]) -> str:
-    ours, peer = result["c2d"]["windows"], result["sb3"]["windows"]
-    lines = [
-        "| window | C2D steps/s | SB3 steps/s | ratio | C2D updates | SB3 updates "
-        "| cores busy (C2D, SB3) | cores used while waiting (C2D, SB3) |",
-        "|---" * 8 + "|",
-    ]
-    for number, (a, b, ratio) in enumerate(zip(ours, peer, result["ratios"], strict=True), start=1):
-        lines.append(
-            f"| {number} | {a['steps_per_second']:.1f} | {b['steps_per_second']:.1f} | {ratio:.2f} "
-            f"| {a['updates']} | {b['updates']} | {a['busy_cores']:.2f}, {b['busy_cores']:.2f} "
-            f"| {b['idle_cores']:.3f}, {a['idle_cores']:.3f} |"
-        )
-    middle = [median(window["steps_per_second"] for window in side) for side in (ours, peer)]
-    lines.append(f"| median | {middle[0]:.1f} | {middle[1]:.1f} | {result['median_ratio']:.2f} | | | | |")
+    sides = result["sides"]
+    lines = [f"| round | {' | '.join(sides)} |", "|---" * (len(sides) + 1) + "|"]
+    rates = [[window["steps_per_second"] for window in side["windows"]] for side in sides.values()]
+    for number, row in enumerate(zip(*rates, strict=True), start=1):
+        lines.append(f"| {number} | {' | '.join(f'{rate:.1f}' for rate in row)} |")
+    lines.append(f"| median | {' | '.join(f'{median(side):.1f}' for side in rates)} |")
+    memory = " | ".join(f"{side['windows'][-1]['peak_memory_mb']:.0f}" for side in sides.values())
+    lines.append(f"| peak memory, MB (replays partly filled) | {memory} |")
     return "\n".join(lines)
 
 
@@ -181,8 +207,10 @@ def _table_of_calibration(result: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer-python", default=str(PEERS), help="Python with stable-baselines3 and ale-py")
-    parser.add_argument("--windows", type=int, default=4, help="windows of each side")
+    parser.add_argument(
+        "--peer-python", default=str(PEERS), help="Python with stable-baselines3, sb3-contrib and ale-py"
+    )
+    parser.add_argument("--windows", type=int, default=4, help="rounds: windows of each side")
     parser.add_argument("--seconds", type=float, default=30.0, help="length of a window")
     parser.add_argument("--threads", type=int, help="CPU threads of each side; default: what each takes by itself")
     parser.add_argument("--out", type=Path, help="Markdown file to write; the numbers go beside it as .json")
@@ -196,10 +224,10 @@ def main() -> None:
     load = load_average()
     if load is not None and load > QUIET:
         print(
-            f"the machine is not quiet (load average {load:.1f}): the ratio will not be trustworthy",
+            f"the machine is not quiet (load average {load:.1f}): the ratios will not be trustworthy",
             file=sys.stderr,
         )
-    result = compare(chosen.peer_python, chosen.windows, chosen.seconds, chosen.threads)
+    result = measure(chosen.peer_python, chosen.windows, chosen.seconds, chosen.threads)
     page = markdown(result, " ".join(["python", *sys.argv]))
     print("\n" + page)
     if chosen.out is not None:

@@ -1,13 +1,15 @@
-"""C2D, trained on command: the same conversation as sb3_worker.py."""
+"""One of our rows, trained on command with `valid` padding: the same conversation as sb3_worker.py."""
 
 from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from c2d.agents.parts import Nature
 from c2d.bench.loop import loop_config, peak_memory_mb, window
 from c2d.training.memory import keep_memory
 from c2d.training.passport import versions
@@ -22,7 +24,10 @@ def say(**facts: Any) -> None:
 
 def main() -> None:
     keep_memory()
-    session = Session(loop_config("breakout", "c2d"))
+    config = loop_config("breakout", sys.argv[1])
+    assert isinstance(config.agent.encoder, Nature)
+    encoder = replace(config.agent.encoder, padding="valid")
+    session = Session(replace(config, agent=replace(config.agent, encoder=encoder)))
     session.fill_history()
     window(session, 0.0, least_updates=WARM_UP)
     say(versions=versions(), threads=torch.get_num_threads(), updates=session.learner.updates)

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's DQN, trained on command. Run by the peers' Python; needs nothing of ours.
+"""An algorithm of Stable-Baselines3, DQN or QRDQN, trained on command. Run by the peers' Python; needs nothing of ours.
 
 Speaks JSON lines: says what it is when warmed up, then for each line with a number of seconds trains that
 long and tells how many agent steps it made. Ends with its input.
@@ -16,6 +16,7 @@ from typing import Any
 import ale_py
 import gymnasium
 import torch
+from sb3_contrib import QRDQN
 from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_atari_env
@@ -36,11 +37,11 @@ class Until(BaseCallback):
         return time.perf_counter() < self.end
 
 
-def build() -> DQN:
+def build(algorithm: str) -> DQN | QRDQN:
     gymnasium.register_envs(ale_py)
     # Of AtariWrapper's settings only the stickiness differs from its default.
     env = make_atari_env("BreakoutNoFrameskip-v4", n_envs=1, seed=1, wrapper_kwargs={"action_repeat_probability": 0.25})
-    return DQN(
+    return {"DQN": DQN, "QRDQN": QRDQN}[algorithm](
         "CnnPolicy",
         VecFrameStack(env, n_stack=4),
         batch_size=32,
@@ -61,9 +62,9 @@ def say(**facts: Any) -> None:
 
 
 def main() -> None:
-    model = build()
+    model = build(sys.argv[1])
     model.learn(HISTORY + WARM_UP)
-    packages = ("stable-baselines3", "torch", "gymnasium", "ale-py", "numpy", "opencv-python-headless")
+    packages = ("stable-baselines3", "sb3-contrib", "torch", "gymnasium", "ale-py", "numpy", "opencv-python-headless")
     say(
         versions={package: metadata.version(package) for package in packages},
         threads=torch.get_num_threads(),

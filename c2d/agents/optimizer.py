@@ -8,6 +8,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import increment_version
 
 from c2d.agents.parts import Optim, RmsProp
 from c2d.agents.schedules import linear
@@ -98,6 +99,7 @@ class Adam(_Moments):
             # the kernel divides gradients by this on its way through
             grad_scale=None if optim.clip_norm is None else torch.clamp(norm / optim.clip_norm, min=1.0),
         )
+        increment_version(self.parameters)  # the kernel itself does not tell that it changed them
         return norm
 
 

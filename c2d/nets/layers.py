@@ -24,16 +24,14 @@ class _ColumnNormReLU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, width: int) -> tuple[Tensor, ...]:
         channels = x.shape[1] // width  # x is [B·H, W·C]
-        # The kernel returns 1/√(var + tiny); tiny, because for var = 0 without it the kernel returns 0.
-        _, mean, invstd = torch.native_batch_norm(x, None, None, None, None, True, 0.0, 1e-30)  # [W·C]
-        mean, var = mean.view(width, channels), invstd.pow(-2).view(width, channels)
-        center = mean.mean(1)  # [W]
-        var = var.mean(1) + mean.sub(center[:, None]).square().mean(1)  # law of total variance
-        scale = weight * torch.rsqrt(var + eps)
-        shift = bias - center * scale
-        spread = scale.repeat_interleave(channels)  # [W·C]
-        y = torch.addcmul(shift.repeat_interleave(channels), x, spread).relu_()
-        ctx.save_for_backward(x, y, center, var, scale)
+        mean, within = torch.batch_norm_update_stats(x, None, None, 0.0)  # [W·C]
+        between, center = torch.var_mean(mean.view(width, channels), 1, correction=0)  # [W]
+        var = within.view(width, channels).mean(1).add_(between)  # law of total variance
+        invstd = torch.rsqrt(var + eps)
+        scale = weight * invstd
+        wide_scale, shift = _widen(channels, scale, torch.addcmul(bias, center, scale, value=-1.0))
+        y = torch.addcmul(shift, x, wide_scale).relu_()
+        ctx.save_for_backward(x, y, center, var, invstd, scale, wide_scale)
         ctx.eps = eps
         ctx.mark_non_differentiable(center, var)
         return y, center, var
@@ -41,23 +39,25 @@ class _ColumnNormReLU(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        x, y, center, var, scale = ctx.saved_tensors
+        x, y, center, var, invstd, scale, wide_scale = ctx.saved_tensors
         width, channels = center.numel(), x.shape[1] // center.numel()
-        count = x.numel() // width
         g = torch.ops.aten.threshold_backward(grad, y, 0.0)  # through the ReLU
         _, sum_gx, sum_g = torch.ops.aten.native_batch_norm_backward(  # Σ g·x̂ and Σ g of each matrix column
-            g, x, None, center.repeat_interleave(channels), var.repeat_interleave(channels),
-            None, None, False, ctx.eps, [False, True, True],
-        )  # fmt: skip
-        grad_weight = sum_gx.view(width, channels).sum(1)  # [W]
-        sum_g = sum_g.view(width, channels).sum(1)
-        invstd = torch.rsqrt(var + ctx.eps)
+            g, x, None, *_widen(channels, center, var), None, None, False, ctx.eps, [False, True, True]
+        )
+        grad_weight, grad_bias = torch.stack((sum_gx, sum_g)).view(2, width, channels).sum(-1).unbind()  # [W]
         # dx = scale · (g − mean(g) − x̂·mean(g·x̂)), gathered as a·g + b·x + d per column
-        b = -scale * invstd * grad_weight / count
-        d = -scale * sum_g / count - b * center
-        grad_x = torch.addcmul(d.repeat_interleave(channels), x, b.repeat_interleave(channels))
-        grad_x.addcmul_(g, scale.repeat_interleave(channels))
-        return grad_x, grad_weight, sum_g, None, None
+        per_value = scale * (-width / x.numel())
+        b = per_value * invstd * grad_weight
+        wide_b, d = _widen(channels, b, torch.addcmul(per_value * grad_bias, b, center, value=-1.0))
+        grad_x = torch.addcmul(d, x, wide_b).addcmul_(g, wide_scale)
+        return grad_x, grad_weight, grad_bias, None, None
+
+
+def _widen(channels: int, *per_column: Tensor) -> tuple[Tensor, ...]:
+    """Values of image columns [W] as values of matrix columns [W·C]."""
+    wide = torch.stack(per_column).unsqueeze(-1).expand(-1, -1, channels).contiguous()
+    return wide.flatten(1).unbind()  # kernels read these as plain memory
 
 
 def _column_norm_relu(x: Tensor, weight: Tensor, bias: Tensor, eps: float, width: int) -> tuple[Tensor, ...]:
@@ -80,6 +80,8 @@ class BatchNormReLU(nn.Module):
         self.mode: NormMode = "running"
         self.weight = nn.Parameter(torch.ones(self.size))
         self.bias = nn.Parameter(torch.zeros(self.size))
+        self._wide: tuple[Tensor, Tensor]
+        self._affine_of: tuple[object, ...] = ()
         self.running_mean: Tensor
         self.running_var: Tensor
         self.register_buffer("running_mean", torch.zeros(self.size))
@@ -88,14 +90,26 @@ class BatchNormReLU(nn.Module):
     def forward(self, x: Tensor) -> Tensor:  # [B, C, H, W] -> [B, C, H, W]
         if self.mode == "running":
             return self._by_running(x)
+        if self.mode == "update":
+            self._affine_of = ()  # not every kernel counts a new version of what it changes
         return self._columns(x) if self.axis == "column" else self._channels(x)
 
     def _by_running(self, x: Tensor) -> Tensor:
-        scale = self.weight * torch.rsqrt(self.running_var + self.eps)
-        shift = self.bias - self.running_mean * scale
-        if self.axis == "channel":
-            scale, shift = scale[:, None, None], shift[:, None, None]
+        scale, shift = self._affine(x)
         return torch.addcmul(shift, x, scale).relu_()
+
+    def _affine(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The running statistics as a factor and a summand of every place, until something they follow from changes."""
+        origin = (self.weight, self.bias, self.running_mean, self.running_var)
+        version = (*(tensor._version for tensor in origin), x.shape[1:], x.device)
+        if version != self._affine_of:
+            with torch.inference_mode(False), torch.no_grad():  # a plain constant, whoever asks first
+                scale = self.weight * torch.rsqrt(self.running_var + self.eps)
+                pair = torch.stack((scale, self.bias - self.running_mean * scale))
+                pair = pair[:, None, None, :] if self.axis == "column" else pair[:, :, None, None]
+                wide = pair.expand(2, *x.shape[1:]).contiguous(memory_format=torch.channels_last)
+            self._wide, self._affine_of = (wide[0], wide[1]), version
+        return self._wide
 
     def _columns(self, x: Tensor) -> Tensor:
         batch, channels, height, width = x.shape
@@ -118,6 +132,8 @@ class PlainLinear(nn.Linear):
     """A dense layer that takes, and ignores, the generator of noisy ones."""
 
     def forward(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:  # [..., D] -> [..., D']
+        if x.dim() == 2 and len(x) > 1 and self.bias is not None:  # W·xᵀ: BLAS divides it better between threads
+            return torch.addmm(self.bias.unsqueeze(1), self.weight, x.t()).t()
         return F.linear(x, self.weight, self.bias)
 
 

@@ -5,6 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from c2d.agents.optimizer import Adam
+from c2d.agents.parts import Optim
 from c2d.nets.layers import BatchNormReLU
 from c2d.nets.network import MODES, ValueNetwork
 
@@ -167,3 +169,41 @@ def test_each_purpose_takes_its_statistics(axis):
         torch.testing.assert_close(y, by_running if purpose == "act" else by_batch, rtol=1e-4, atol=1e-4)
         moved = not torch.equal(before, torch.cat((norm.running_mean, norm.running_var)))
         assert moved == (purpose == "predict"), purpose
+
+
+@pytest.mark.parametrize("axis", ["column", "channel"])
+@pytest.mark.parametrize("part", ["weight", "bias", "running_mean", "running_var"])
+def test_what_acting_keeps_follows_every_change(axis, part):
+    shape = (2, 3, 4, 5)
+    norm, x = layer(axis, shape, mode="running"), pictures(shape)
+
+    def wanted(x):
+        return reference(x, norm, norm.running_mean.clone(), norm.running_var.clone(), training=False)
+
+    with torch.inference_mode():
+        before = norm(x)
+    torch.testing.assert_close(before.clone(), wanted(x))
+    with torch.no_grad():
+        getattr(norm, part).mul_(0.5).add_(0.25)
+    torch.testing.assert_close(norm(x), wanted(x))
+    assert not torch.equal(norm(x), before)
+    wider = pictures((1, 3, 6, 5))  # another height: the same layer, other places
+    torch.testing.assert_close(norm(wider), wanted(wider))
+
+
+def test_a_fused_optimizer_step_is_such_a_change():
+    norm, x = layer("column", (2, 3, 4, 5), mode="running"), pictures((2, 3, 4, 5))
+    before = norm(x)
+    optimizer = Adam(norm.parameters(), Optim(learning_rate=0.1))
+    norm.weight.grad, norm.bias.grad = torch.ones(5), torch.ones(5)
+    optimizer.step()
+    assert not torch.equal(norm(x), before)
+
+
+def test_gradients_pass_through_a_network_that_acted_before():
+    norm = layer("column", (2, 3, 4, 5), mode="running")
+    with torch.inference_mode():
+        norm(pictures((2, 3, 4, 5)))
+    x = pictures((2, 3, 4, 5)).requires_grad_()
+    norm(x).sum().backward()
+    assert x.grad is not None and x.grad.abs().sum() > 0
