@@ -28,9 +28,10 @@ HERE = Path(__file__).parent
 PEERS = HERE.parent / ".venv-peers" / "bin" / "python"
 WORKLOAD = (
     "Breakout, frame skip 4, sticky actions 0.25, 84x84 gray, 4 frames, batch 32, one update per 4 agent steps, "
-    "target copy every 8,000 agent steps, replay capacity 100,000, ε 0.01, `valid` padding. One agent step is 4 emulator "
-    "frames. SB3: its Nature network and its Atari wrappers. Emulation, acting, storing, sampling and updates are all "
-    "included. `c2d` trains a larger network than DQN: batch normalization, a law of 32 atoms for each action."
+    "target copy every 8,000 agent steps, replay capacity 100,000, ε 0.01, `valid` padding. One agent step is 4 "
+    "emulator frames. SB3: its Nature network and its Atari wrappers. Emulation, acting, storing, sampling and "
+    "updates are all included. `c2d` trains a larger network than DQN: batch normalization, a law of 32 atoms for each "
+    "action."
 )
 
 
@@ -46,14 +47,18 @@ class Side(NamedTuple):
         return self.script == "sb3_worker.py"
 
 
-def ours(recipe: str) -> Side:
-    return Side(recipe, "c2d_worker.py", recipe)
-
-
 DQN, QR_DQN = Side("SB3 DQN", "sb3_worker.py", "DQN"), Side("SB3 QR-DQN", "sb3_worker.py", "QRDQN")
-# In the order in which they take turns, so that those compared are neighbours.
-SIDES = (ours("c2d"), DQN, ours("dqn-adam"), ours("c51"), ours("qr-dqn"), QR_DQN)
-CONTESTS = ((ours("c2d"), DQN), (ours("dqn-adam"), DQN), (ours("c51"), DQN), (ours("qr-dqn"), QR_DQN))
+PEER = {"c2d": DQN, "dqn-adam": DQN, "c51": DQN, "qr-dqn": QR_DQN}  # our recipe -> whom it is compared with
+
+
+def sides_of(recipes: list[str]) -> list[Side]:
+    """In the order in which they take turns: a peer follows the first that is compared with it."""
+    sides: list[Side] = []
+    for recipe in recipes:
+        sides.append(Side(recipe, "c2d_worker.py", recipe))
+        if PEER[recipe] not in sides:
+            sides.append(PEER[recipe])
+    return sides
 
 
 class Worker:
@@ -112,7 +117,7 @@ def turn(worker: Worker, idle: list[Worker], seconds: float) -> dict[str, Any]:
     return result
 
 
-def measure(peer_python: str, windows: int, seconds: float, threads: int | None) -> dict[str, Any]:
+def measure(recipes: list[str], peer_python: str, windows: int, seconds: float, threads: int | None) -> dict[str, Any]:
     """All sides in turns, and the machine's calibration around them."""
     calibrated = sorted({1, min(2, os.cpu_count() or 1)})
     bare = BareEmulator("breakout", PROTOCOLS["c2d-paper"])
@@ -120,9 +125,10 @@ def measure(peer_python: str, windows: int, seconds: float, threads: int | None)
     result["load_average"] = load_average()
     result["calibration_before"] = calibrate(calibrated, bare)
     workers: list[Worker] = []
-    turns: dict[str, list[dict[str, Any]]] = {side.name: [] for side in SIDES}
+    sides = sides_of(recipes)
+    turns: dict[str, list[dict[str, Any]]] = {side.name: [] for side in sides}
     try:
-        for side in SIDES:
+        for side in sides:
             print(f"{side.name} warms up ...", flush=True)
             workers.append(Worker(side, peer_python if side.peer else sys.executable, threads))
         for number in range(windows):
@@ -136,11 +142,11 @@ def measure(peer_python: str, windows: int, seconds: float, threads: int | None)
     result["calibration_after"] = calibrate(calibrated, bare)
     result["sides"] = {worker.name: {**worker.facts, "windows": turns[worker.name]} for worker in workers}
     result["ratios"] = {
-        f"{one.name} / {other.name}": [
+        f"{recipe} / {PEER[recipe].name}": [
             a["steps_per_second"] / b["steps_per_second"]
-            for a, b in zip(turns[one.name], turns[other.name], strict=True)
+            for a, b in zip(turns[recipe], turns[PEER[recipe].name], strict=True)
         ]
-        for one, other in CONTESTS
+        for recipe in recipes
     }
     return result
 
@@ -149,8 +155,9 @@ def markdown(result: dict[str, Any], command: str) -> str:
     """The page a person reads."""
     where, sides = result["machine"], result["sides"]
     made = [window for side in sides.values() for window in side["windows"]]
-    seconds = [window["seconds"] for window in made]
+    seconds, busy = ([window[name] for window in made] for name in ("seconds", "busy_cores"))
     threads = sorted({side["threads"] for side in sides.values()})
+    known = {"SB3" if name.startswith("SB3") else "C2D": side["versions"] for name, side in sides.items()}.items()
     load = "unknown" if result["load_average"] is None else f"{result['load_average']:.2f}"
     paragraphs = [
         "# Speed against Stable-Baselines3",
@@ -159,14 +166,14 @@ def markdown(result: dict[str, Any], command: str) -> str:
         f"Command: `{command}`, {time.strftime('%d %B %Y', time.gmtime(result['time']))}. {where['cpu']}, "
         f"{where['cores']} cores, {where['system']}; load average at the start {load}. Agent steps per second:",
         _table_of_windows(result),
-        f"Windows of {min(seconds):.1f} to {max(seconds):.1f} s with {' or '.join(map(str, threads))} threads, in turns, a "
-        f"row of the table from left to right. The side that trained kept {min(w['busy_cores'] for w in made):.2f} to "
-        f"{max(w['busy_cores'] for w in made):.2f} cores busy, all that waited together at most "
-        f"{max(w['idle_cores'] for w in made):.3f}.",
+        f"Windows of {min(seconds):.1f} to {max(seconds):.1f} s with {' or '.join(map(str, threads))} threads, in "
+        f"turns, a row of the table from left to right. The side that trained kept {min(busy):.2f} to "
+        f"{max(busy):.2f} cores busy, all that waited together at most "
+        f"{max(window['idle_cores'] for window in made):.3f}.",
         _table_of_calibration(result),
         *(
-            f"{name}: {', '.join(f'{package} {number}' for package, number in sides[side.name]['versions'].items())}."
-            for name, side in (("C2D", SIDES[0]), ("SB3", QR_DQN))
+            f"{who}: {', '.join(f'{package} {number}' for package, number in versions.items())}."
+            for who, versions in known
         ),
     ]
     return "\n\n".join(paragraphs) + "\n"
@@ -210,6 +217,7 @@ def main() -> None:
     parser.add_argument(
         "--peer-python", default=str(PEERS), help="Python with stable-baselines3, sb3-contrib and ale-py"
     )
+    parser.add_argument("--recipes", nargs="+", default=list(PEER), choices=list(PEER), help="our rows to compare")
     parser.add_argument("--windows", type=int, default=4, help="rounds: windows of each side")
     parser.add_argument("--seconds", type=float, default=30.0, help="length of a window")
     parser.add_argument("--threads", type=int, help="CPU threads of each side; default: what each takes by itself")
@@ -227,7 +235,7 @@ def main() -> None:
             f"the machine is not quiet (load average {load:.1f}): the ratios will not be trustworthy",
             file=sys.stderr,
         )
-    result = measure(chosen.peer_python, chosen.windows, chosen.seconds, chosen.threads)
+    result = measure(chosen.recipes, chosen.peer_python, chosen.windows, chosen.seconds, chosen.threads)
     page = markdown(result, " ".join(["python", *sys.argv]))
     print("\n" + page)
     if chosen.out is not None:

@@ -51,8 +51,8 @@ class Sweep(Conditions):
     """What to run."""
 
     plan: tyro.conf.Positional[str] = ""
-    """A plan: paper, minatar, paper-claims, ablate-rainbow-c2d, smoke, or a file (.toml, .yaml). Instead of one,
-    --recipes and --envs are enough."""
+    """A plan: paper, minatar, minatar-c2d, paper-claims, ablate-rainbow-c2d, smoke, or a file (.toml, .yaml).
+    Instead of one, --recipes and --envs are enough."""
     recipes: str = ""
     """Recipes, separated by commas: c2d,c51."""
     envs: Annotated[str, tyro.conf.arg(aliases=["--env"])] = ""

@@ -8,7 +8,7 @@ from c2d.agents.recipes import find
 from c2d.envs.games import BENCHMARK
 from c2d.errors import UserError, did_you_mean
 from c2d.sweep.plan import Plan
-from c2d.sweep.variants import MINATAR, PAPER, PAPER_CLAIMS, Variant, ablations
+from c2d.sweep.variants import MINATAR, MINATAR_C2D, PAPER, PAPER_CLAIMS, Variant, ablations
 
 _TWO_GAMES = ("minatar/breakout", "minatar/space_invaders")
 _QUICK = {"schedule.steps-per-iteration": 1_000, "schedule.random-history": 200}
@@ -20,6 +20,10 @@ def _paper() -> Plan:
 
 def _minatar() -> Plan:
     return Plan("minatar", MINATAR, _TWO_GAMES, (1, 2), steps=100_000)
+
+
+def _minatar_c2d() -> Plan:
+    return Plan("minatar-c2d", MINATAR_C2D, ("minatar/breakout",), (1, 2), steps=100_000)
 
 
 def _claims() -> Plan:
@@ -40,6 +44,7 @@ def ablation_plan(recipe: str) -> Plan:
 PLANS: dict[str, tuple[Callable[[], Plan], str]] = {
     "paper": (_paper, "the paper's study: 55 Atari games, 3 seeds, C2D, C51, IQN, Rainbow and DQN, 200M frames each"),
     "minatar": (_minatar, "the field on two MinAtar games, 100,000 steps"),
+    "minatar-c2d": (_minatar_c2d, "C2D on MinAtar Breakout with one setting changed at a time"),
     "paper-claims": (_claims, "the paper's design claims on two MinAtar games"),
     "ablate-rainbow-c2d": (lambda: ablation_plan("rainbow-c2d"), "rainbow-c2d without each of its ingredients"),
     "smoke": (_smoke, "four runs of some seconds, to see that everything works"),

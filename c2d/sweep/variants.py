@@ -93,5 +93,14 @@ PAPER_CLAIMS: tuple[Variant, ...] = (
 MINATAR: tuple[Variant, ...] = tuple(
     Variant(name, name) for name in ("dqn-adam", "c51", "qr-dqn", "iqn", "rainbow", "c2d", "rainbow-c2d")
 )
+# What holds C2D back on MinAtar, if anything does: one setting changed at a time.
+MINATAR_C2D: tuple[Variant, ...] = (
+    Variant("c2d", "c2d"),
+    Variant("c2d-3-steps", "c2d", settings={"n-step": 3}),
+    *(Variant(f"c2d-rate-{rate:g}", "c2d", settings={"optim.learning-rate": rate}) for rate in (2.5e-4, 4e-3)),
+    Variant("c2d-eps-1e-8", "c2d", settings={"optim.eps": 1e-8}),
+    Variant("c2d-alpha-10", "c2d", settings={"head.alpha": 10.0}),
+    *(Variant(f"c2d-beta-{beta:g}", "c2d", settings={"phi.beta": beta}) for beta in (1.0, 4.0)),
+)
 # Those of the paper's comparison (C2D, Sec. "Scores and Baselines").
 PAPER: tuple[Variant, ...] = tuple(Variant(name, name) for name in ("c2d", "c51", "iqn", "rainbow", "dqn"))
