@@ -70,9 +70,11 @@ study-faults: $(READY) ## kill, damage and starve runs, measure checkpoints, and
 	$(BIN)/python bench/faults.py --kills 120 --out docs/results/faults.md
 	$(BIN)/python bench/checkpoint_cost.py --out docs/results/checkpoints.md
 
-study-minatar: $(READY) ## train the field on MinAtar (hours; goes on where it stopped) and write docs/results/minatar.md
+study-minatar: $(READY) ## train the field on MinAtar (hours; goes on where it stopped) and write docs/results/minatar*.md
 	$(BIN)/c2d sweep minatar --seeds 2
 	$(BIN)/python bench/minatar_study.py runs/minatar --out docs/results/minatar.md
+	$(BIN)/c2d sweep minatar-c2d --seeds 1
+	$(BIN)/python bench/minatar_study.py runs/minatar-c2d --plan minatar-c2d --out docs/results/minatar-c2d.md
 
 study-sweeps: $(READY) ## measure throughput, Ray's overhead and recovery, and write docs/results/sweeps.md (quiet machine, 10 minutes)
 	$(BIN)/python bench/sweeps.py --out docs/results/sweeps.md

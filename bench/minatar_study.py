@@ -1,7 +1,9 @@
-"""What the runs of `c2d sweep minatar` say: a table with IQM and bootstrap intervals, and a figure.
+"""What the runs of `c2d sweep minatar` or `minatar-c2d` say: a table with IQM and bootstrap intervals, and a figure.
 
 c2d sweep minatar --seeds 2
 python bench/minatar_study.py runs/minatar --out docs/results/minatar.md
+c2d sweep minatar-c2d --seeds 1
+python bench/minatar_study.py runs/minatar-c2d --plan minatar-c2d --out docs/results/minatar-c2d.md
 """
 
 from __future__ import annotations
@@ -21,10 +23,12 @@ from c2d.reporting.aggregate import iqm
 from c2d.reporting.bootstrap import intervals
 from c2d.reporting.figures.style import looks
 from c2d.reporting.runs import RunRecords, read_run
-from c2d.sweep.variants import MINATAR
+from c2d.sweep.variants import MINATAR, MINATAR_C2D
 
 LAST = 2  # iterations at the end of which the scores are averaged
 RESAMPLES = 2_000
+TITLES = {"minatar": "The field on MinAtar", "minatar-c2d": "C2D on MinAtar with one setting changed at a time"}
+VARIANTS = {"minatar": [v.name for v in MINATAR], "minatar-c2d": [v.name for v in MINATAR_C2D]}
 
 
 def final_score(run: RunRecords) -> float:
@@ -42,7 +46,9 @@ def collect(where: Path) -> dict[tuple[str, str], list[RunRecords]]:
             continue
         run = read_run(path)
         if run.summary is not None and run.summary["state"] == "finished":
-            found.setdefault((run.config["recipe"], run.config["env"]), []).append(run)
+            game, seed = run.config["env"], run.config["seed"]
+            variant = path.name.removeprefix(f"{game.replace('/', '-')}-").removesuffix(f"-s{seed}")
+            found.setdefault((variant, game), []).append(run)
     return found
 
 
@@ -54,15 +60,17 @@ def interval(groups: list[np.ndarray]) -> tuple[float, float, float]:
     return float(iqm(scores)), low, high
 
 
-def table(found: dict[tuple[str, str], list[RunRecords]]) -> tuple[list[str], list[dict[str, Any]]]:
+def table(
+    found: dict[tuple[str, str], list[RunRecords]], variants: list[str]
+) -> tuple[list[str], list[dict[str, Any]]]:
     games = sorted({game for _, game in found})
     best = {
         g: max(np.mean([final_score(r) for r in runs]) for (_, game), runs in found.items() if game == g) for g in games
     }
-    lines = ["| recipe | " + " | ".join(games) + " | IQM of scores over the best mean of each game | steps/s |"]
+    lines = ["| row | " + " | ".join(games) + " | IQM of scores over the best mean of each game | steps/s |"]
     lines.append("|---" * (len(games) + 3) + "|")
     rows = []
-    for variant in (v.name for v in MINATAR):
+    for variant in variants:
         cells, groups, speeds = [], [], []
         for game in games:
             runs = found.get((variant, game), [])
@@ -83,10 +91,10 @@ def table(found: dict[tuple[str, str], list[RunRecords]]) -> tuple[list[str], li
 
 
 @drawing()
-def figure(found: dict[tuple[str, str], list[RunRecords]], path: Path) -> None:
+def figure(found: dict[tuple[str, str], list[RunRecords]], variants: list[str], path: Path) -> None:
     games = sorted({game for _, game in found})
     picture, axes = canvas(1, len(games), 4.4 * len(games), 3.2)
-    drawn = looks([variant.name for variant in MINATAR])
+    drawn = looks(variants)
     for axis, game in zip(axes, games, strict=True):
         for variant, look in drawn.items():
             runs = found.get((variant, game), [])
@@ -104,27 +112,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, help="directory that c2d sweep filled")
     parser.add_argument("--out", type=Path, help="Markdown file to write; figure and scores go beside it")
+    parser.add_argument("--plan", choices=list(VARIANTS), default="minatar", help="the plan that was run")
     chosen = parser.parse_args()
+    variants = VARIANTS[chosen.plan]
     if not chosen.runs.is_dir():
-        parser.error(f"{chosen.runs} does not exist: c2d sweep minatar makes it")
+        parser.error(f"{chosen.runs} does not exist: c2d sweep {chosen.plan} makes it")
     found = collect(chosen.runs)
     if not found:
         parser.error(f"{chosen.runs} holds no finished run yet")
-    lines, rows = table(found)
+    ours = chosen.plan == "minatar-c2d"
+    lines, rows = table(found, variants)
     steps = sorted({run.iterations[-1]["steps"] for runs in found.values() for run in runs})
     page = [
-        "# The field on MinAtar",
+        f"# {TITLES[chosen.plan]}",
         "",
         f"{len(rows)} finished runs of {' or '.join(f'{s:,}' for s in steps)} agent steps; scores are means of the raw "
-        f"training scores of the last {LAST} iterations, one number per seed. Commands: `c2d sweep minatar`, "
+        f"training scores of the last {LAST} iterations, one number per seed. Commands: `c2d sweep {chosen.plan}`, "
         f"then `python {' '.join(sys.argv)}`, {time.strftime('%d %B %Y', time.gmtime())}. Settings are those of "
-        "`c2d recipes --env minatar/breakout`, tuned for no row but c2d.",
+        f"`c2d recipes --env minatar/breakout`, tuned for c2d alone{', but for what the name of a row says' * ours}.",
         "",
         *lines,
         "",
     ]
     if chosen.out is not None:
-        figure(found, chosen.out.with_suffix(".svg"))
+        figure(found, variants, chosen.out.with_suffix(".svg"))
         page.append(f"![Learning curves: mean and range over seeds]({chosen.out.with_suffix('.svg').name})\n")
         with open(chosen.out.with_suffix(".csv"), "w", newline="") as file:
             writer = csv.DictWriter(file, ["recipe", "game", "seed", "score"])

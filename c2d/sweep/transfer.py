@@ -55,7 +55,7 @@ def _files(top: Path, run: Path, deep: bool | None) -> Iterator[str]:
         if deep is None and here == run:
             inner[:] = [name for name in inner if name not in _OWN]
         for name in names:
-            if not name.startswith(".") and not name.endswith(".tmp") and name != "lock":
+            if not name.startswith(".") and not name.endswith(".tmp") and name != "lock" and (here / name).exists():
                 yield (here / name).relative_to(run).as_posix()
 
 
@@ -65,25 +65,27 @@ class Outbox:
     def __init__(self, run: Path) -> None:
         """The other side has what is in the directory now."""
         self.run = run
-        self._sent: dict[str, tuple[int, int]] = {name: self._stamp(name) for name in listing(run)}
+        self._sent: dict[str, tuple[int, ...]] = {name: self._stamp(name) for name in listing(run)}
         self._todo: Iterator[Piece | Look] | None = None
 
     def take(self, limit: int = PIECE) -> list[Piece | Look]:
-        """Up to about `limit` bytes of what is new; nothing if nothing is."""
+        """Up to about `limit` bytes of what is new; nothing only if nothing is."""
         taken: list[Piece | Look] = []
         size = 0
-        if self._todo is None:
-            self._todo = self._round()
-        try:
-            for item in self._todo:
-                taken.append(item)
-                size += len(item.data) if isinstance(item, Piece) else 0
-                if size >= limit:
-                    return taken
-        except FileNotFoundError:  # a newer checkpoint has taken the place of this one: look again
-            pass
-        self._todo = None
-        return taken
+        while True:
+            if self._todo is None:
+                self._todo = self._round()
+            try:
+                for item in self._todo:
+                    taken.append(item)
+                    size += len(item.data) if isinstance(item, Piece) else 0
+                    if size >= limit:
+                        return taken
+            except FileNotFoundError:  # a newer checkpoint has taken the place of this one: look again
+                self._todo = None
+            else:
+                self._todo = None
+                return taken
 
     @property
     def busy(self) -> bool:
@@ -102,9 +104,9 @@ class Outbox:
             self._sent = {name: stamp for name, stamp in self._sent.items() if name in set(names)}
             yield Look(tuple(names))
 
-    def _stamp(self, name: str) -> tuple[int, int]:
+    def _stamp(self, name: str) -> tuple[int, ...]:
         status = (self.run / name).stat()
-        return status.st_mtime_ns, status.st_size
+        return status.st_mtime_ns, status.st_size, status.st_ino  # clocks of file systems are coarse
 
 
 def _pieces(run: Path, name: str) -> Iterator[Piece]:

@@ -99,6 +99,22 @@ def test_nothing_is_written_elsewhere(name, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_was_listed_and_then_deleted_does_not_hide_what_is_new(tmp_path):
+    """As at the end of a run: the last checkpoint takes the place of one that was about to be sent."""
+    source, target = tmp_path / "run", tmp_path / "copy"
+    source.mkdir()
+    outbox, inbox = Outbox(source), Inbox(target)
+    for name in ("a", "b", "manifest.json"):
+        write(source / "checkpoints" / "000000000020" / name, name)
+    inbox.put(outbox.take(limit=1))
+    assert outbox.busy
+    shutil.rmtree(source / "checkpoints" / "000000000020")
+    write(source / "checkpoints" / "000000000040" / "manifest.json", "whole")
+    write(source / "weights.safetensors", "the last")
+    inbox.put(everything(outbox))
+    assert contents(target) == contents(source)
+
+
 def test_copies_of_a_run_at_work_can_be_resumed_at_any_moment(tmp_path):
     """A run saves every 20 steps while its directory is copied; each copy's newest checkpoint is whole."""
     config = multiply(tiny_plan(seeds=(1,), **{"checkpoint.every-steps": 20}), tmp_path).runs[0].config
