@@ -80,8 +80,9 @@ def test_cartpole_has_no_pictures_to_normalize():
     assert default_config("gym/CartPole-v1", "c2d-channel").agent == default_config("gym/CartPole-v1", "c2d").agent
 
 
-@pytest.mark.parametrize("row", [row for row in RECIPES if row != "c2d-channel"])
+@pytest.mark.parametrize("row", [row for row in RECIPES if row not in ("c2d", "c2d-channel")])  # c2d: test_cartpole.py
 def test_cartpole(row):
+    """Four times better than chance, and better than untrained, within some thousand steps: FQF needs most."""
     config = default_config("gym/CartPole-v1", row, seed=1, threads=1)
     recipe = config.agent
     schedule = replace(recipe.schedule, batch_size=32, epsilon_decay_steps=2_000, random_history=500)
@@ -89,10 +90,13 @@ def test_cartpole(row):
     config = replace(config, agent=recipe)
     session = Session(config)
     session.fill_history()
-    for _ in range(3_000):
-        session.advance()
     agent = Agent(session.learner.online, recipe, session.env.spec)
-    assert mean_score(agent, config, 5, 0.001) > 2.5 * RANDOM_SCORE
+    untrained, score = mean_score(agent, config, 5, 0.001), 0.0
+    while score <= 4 * RANDOM_SCORE and session.step < 6_000:
+        for _ in range(1_000):
+            session.advance()
+        score = mean_score(agent, config, 5, 0.001)
+    assert untrained < 4 * RANDOM_SCORE < score
 
 
 @pytest.mark.parametrize("row", RECIPES)
