@@ -77,7 +77,7 @@ class Config:
 
 
 # Iterations when the user names none, by family. Atari's is the paper's 200M frames.
-_ITERATIONS = {"atari": 200, "minatar": 100, "gym": 10}
+_ITERATIONS = {"atari": 200, "minatar": 100, "gym": 8}
 
 
 def default_run_name(config: Config) -> str:

@@ -201,7 +201,7 @@ def _vector(recipe: Recipe, env: EnvSpec) -> Recipe:
         schedule=_small(
             recipe.schedule,
             steps_per_iteration=5_000,
-            batch_size=128,
+            batch_size=64,
             update_period=4,
             target_period=40 if bounded else 400,
             random_history=1_000,
