@@ -1,7 +1,7 @@
 """Our rows against Stable-Baselines3: agent steps per second of the whole training loop, taking turns.
 
-    make bench-peers                                             # installs the peers, then measures
-    python bench/against_sb3.py --out docs/results/speed.md      # measures and writes it down
+    make bench-peers                                                        # installs the peers, then measures
+    python bench/against_sb3.py --out docs/results/speed-against-sb3.md     # measures and writes it down
 
 Each side is a process of its own that warms up once and then trains in windows, one after the other, round after
 round; while one works the others sleep, and how much the sleepers used of a core is measured too. Use a quiet machine.

@@ -23,12 +23,11 @@ from c2d.reporting.aggregate import iqm
 from c2d.reporting.bootstrap import intervals
 from c2d.reporting.figures.style import looks
 from c2d.reporting.runs import RunRecords, read_run
-from c2d.sweep.variants import MINATAR, MINATAR_C2D
+from c2d.sweep.shipped import shipped_plan
 
 LAST = 2  # iterations at the end of which the scores are averaged
 RESAMPLES = 2_000
 TITLES = {"minatar": "The field on MinAtar", "minatar-c2d": "C2D on MinAtar with one setting changed at a time"}
-VARIANTS = {"minatar": [v.name for v in MINATAR], "minatar-c2d": [v.name for v in MINATAR_C2D]}
 
 
 def final_score(run: RunRecords) -> float:
@@ -112,9 +111,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, help="directory that c2d sweep filled")
     parser.add_argument("--out", type=Path, help="Markdown file to write; figure and scores go beside it")
-    parser.add_argument("--plan", choices=list(VARIANTS), default="minatar", help="the plan that was run")
+    parser.add_argument("--plan", choices=list(TITLES), default="minatar", help="the plan that was run")
     chosen = parser.parse_args()
-    variants = VARIANTS[chosen.plan]
+    variants = [variant.name for variant in shipped_plan(chosen.plan).variants]
     if not chosen.runs.is_dir():
         parser.error(f"{chosen.runs} does not exist: c2d sweep {chosen.plan} makes it")
     found = collect(chosen.runs)
