@@ -58,8 +58,9 @@ class Config:
     """Where networks live: cpu, cuda, cuda:1, ..."""
     threads: int | None = None
     """CPU threads for the networks. Default: all cores; use 1 when several runs share the machine."""
-    compress_replay: bool = True
-    """Keep replay frames LZ4-compressed in memory. False is a little faster and takes 7 GB for 1M Atari frames."""
+    compress_replay: bool | None = None
+    """Keep replay frames LZ4-compressed in memory, which is a little slower. Default: only where they would take more
+    than 1 GiB otherwise, as 1M Atari frames do (7 GB)."""
     tensorboard: bool = True
     """Write TensorBoard scalars into the run directory."""
     checkpoint: Checkpointing = field(default_factory=Checkpointing)

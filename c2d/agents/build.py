@@ -135,7 +135,7 @@ def build_learner(
     )
 
 
-def build_replay(recipe: Recipe, env: EnvSpec, truncation: str, compress: bool) -> Replay:
+def build_replay(recipe: Recipe, env: EnvSpec, truncation: str, compress: bool | None) -> Replay:
     return Replay(
         env,
         capacity=recipe.schedule.replay_capacity,

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
-from c2d.replay.frames import WORTH_COMPRESSING, CompressedFrames, Frames, RawFrames
+from c2d.replay.frames import CompressedFrames, Frames, RawFrames, compressed
 from c2d.replay.nstep import fold
 from c2d.replay.samplers import Sampler, UniformSampler
 from c2d.types import Batch, Opening, Step
@@ -55,7 +55,7 @@ class Replay:
         gamma: float = 0.99,
         truncation: str = "drop",
         clip_reward: float | None = None,
-        compress: bool = True,
+        compress: bool | None = None,  # None: if large
         sampler: Sampler | None = None,
     ) -> None:
         if truncation not in get_args(Truncation):
@@ -80,8 +80,8 @@ class Replay:
         self.oldest = 0  # first slot number whose stack has lost nothing
         self.ready = 0  # first slot number whose n-step window is incomplete
         self.frame_bytes = int(np.prod(spec.frame_shape)) * np.dtype(spec.frame_dtype).itemsize
-        worth_it = compress and self.frame_bytes >= WORTH_COMPRESSING
-        self.frames: Frames = CompressedFrames(spec, capacity) if worth_it else RawFrames(spec, capacity)
+        kind = CompressedFrames if compressed(self.frame_bytes, capacity, compress) else RawFrames
+        self.frames: Frames = kind(spec, capacity)
         self.sampler: Sampler = UniformSampler(capacity) if sampler is None else sampler
         self._sampleable = 0
         self._back = np.arange(spec.stack - 1, -1, -1)  # [S] oldest frame first

@@ -12,6 +12,12 @@ from numpy.typing import NDArray
 from c2d.envs.spec import EnvSpec
 
 WORTH_COMPRESSING = 128  # bytes; below, the header of a compressed frame outweighs the gain
+RAW_AT_MOST = 1 << 30  # bytes of a whole ring that are left as they are, which is faster, if nobody wishes otherwise
+
+
+def compressed(frame_bytes: int, capacity: int, wish: bool | None) -> bool:
+    """Whether a ring of `capacity` frames is kept compressed."""
+    return frame_bytes >= WORTH_COMPRESSING and (capacity * frame_bytes > RAW_AT_MOST if wish is None else wish)
 
 
 class Frames(Protocol):

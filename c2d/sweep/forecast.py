@@ -18,6 +18,7 @@ from c2d.agents import parts
 from c2d.agents.recipe import Recipe
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
+from c2d.replay.frames import compressed
 from c2d.sweep.plan import PlannedRun
 from c2d.training.disk import replay_bytes
 from c2d.training.record import MEASURED, read_records
@@ -100,18 +101,32 @@ def rate_table() -> dict[tuple[str, str], dict[int, float]]:
 
 def need(run: PlannedRun, rates: Rates) -> Need:
     """What a run takes from its beginning to its end."""
-    schedule = run.config.agent.schedule
-    slots = min(schedule.replay_capacity, schedule.random_history + run.config.steps)
-    frame = int(np.prod(run.spec.frame_shape)) * np.dtype(run.spec.frame_dtype).itemsize
+    slots, frame = _slots(run, run.config.agent.schedule.replay_capacity), _frame_bytes(run)
     weights = _weights(run.config.agent, run.spec)
-    in_memory = replay_bytes(slots, frame) if run.config.compress_replay else slots * (frame + 16)
-    memory = _PROCESS + weights * _PER_WEIGHT + in_memory
+    memory = _PROCESS + weights * _PER_WEIGHT + _in_memory(run, run.config.agent.schedule.replay_capacity)
     if isinstance(run.config.agent.head, parts.Implicit | parts.Fraction):
         memory += _MANY_ROWS
     without = weights * 4 + _BESIDE
     saved = without + (run.config.checkpoint.keep + 1) * weights * _SAVED_PER_WEIGHT + replay_bytes(slots, frame)
     rate = rates.of(run)
     return Need(int(memory), int(saved), int(without), None if rate is None else run.config.steps / rate)
+
+
+def _slots(run: PlannedRun, capacity: int) -> int:
+    """How many slots of a replay of this capacity will be written."""
+    return min(capacity, run.config.agent.schedule.random_history + run.config.steps)
+
+
+def _frame_bytes(run: PlannedRun) -> int:
+    return int(np.prod(run.spec.frame_shape)) * np.dtype(run.spec.frame_dtype).itemsize
+
+
+def _in_memory(run: PlannedRun, capacity: int) -> int:
+    """Bytes of a replay of this capacity: a large one is compressed, so it may take less than a smaller one."""
+    slots, frame = _slots(run, capacity), _frame_bytes(run)
+    if compressed(frame, capacity, run.config.compress_replay):
+        return replay_bytes(slots, frame)
+    return slots * (frame + 16)
 
 
 def _weights(recipe: Recipe, spec: EnvSpec) -> int:
@@ -165,12 +180,13 @@ def check_memory(runs: Sequence[PlannedRun], needs: Sequence[Need], memory: int,
         return
     run, largest = max(zip(runs, needs, strict=True), key=lambda pair: pair[1].memory)
     if largest.memory > memory:
-        capacity = run.config.agent.schedule.replay_capacity
-        per_slot = replay_bytes(1_000_000, int(np.prod(run.spec.frame_shape))) / 1e6
-        left = memory - (largest.memory - per_slot * min(capacity, run.config.steps))
+        wanted_capacity = run.config.agent.schedule.replay_capacity
+        left = memory - (largest.memory - _in_memory(run, wanted_capacity))
+        steps = range(wanted_capacity // 1_000 * 1_000, 0, -1_000)
+        fits = next((capacity for capacity in steps if _in_memory(run, capacity) <= left), None)
         hint = "not even an empty replay would fit"
-        if left > per_slot * 1_000:
-            hint = f"--set schedule.replay-capacity={int(left / per_slot / 1_000) * 1_000} would fit"
+        if fits is not None:
+            hint = f"--set schedule.replay-capacity={fits} would fit"
         raise UserError(f"{run.name} may take {size(largest.memory)} of memory and there are {size(memory)}: {hint}")
     fit = fitting(memory, largest.memory)
     if wanted is not None and min(wanted, len(runs)) > fit:

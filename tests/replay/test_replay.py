@@ -67,6 +67,14 @@ def test_compression_changes_nothing(frame_shape: tuple[int, ...], dtype: str) -
     assert batches[0].obs.shape == (64, 4 * frame_shape[0], *frame_shape[1:])
 
 
+def test_only_a_large_ring_is_compressed_unless_one_says_so() -> None:
+    frame = spec_of((1, 84, 84))  # 7,056 bytes: 1 GiB holds 152,174 of them
+    assert isinstance(Replay(frame, 152_174).frames, RawFrames)
+    assert isinstance(Replay(frame, 152_175).frames, CompressedFrames)
+    assert isinstance(Replay(frame, 152_175, compress=False).frames, RawFrames)
+    assert isinstance(Replay(frame, 50, compress=True).frames, CompressedFrames)
+
+
 def test_tiny_frames_are_not_compressed() -> None:
     assert isinstance(Replay(spec_of((4,), dtype="float32"), 50, compress=True).frames, RawFrames)
 

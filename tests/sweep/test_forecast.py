@@ -49,8 +49,12 @@ def test_disk_is_what_the_run_itself_predicts(env, recipe, tmp_path):
 
 
 def test_memory_grows_with_the_replay_and_covers_a_real_run(tmp_path):
-    small, large = (need(runs_of("breakout", **{"schedule.replay-capacity": n})[0], Rates()) for n in (20_000, 10**6))
-    assert large.memory - small.memory == pytest.approx(980_000 * (0.3 * 84 * 84 + 16), rel=1e-3)
+    tiny, small, middle, large = (
+        need(runs_of("breakout", **{"schedule.replay-capacity": n})[0], Rates())
+        for n in (20_000, 120_000, 300_000, 10**6)
+    )
+    assert small.memory - tiny.memory == pytest.approx(100_000 * (84 * 84 + 16), rel=1e-3)  # as they are
+    assert large.memory - middle.memory == pytest.approx(700_000 * (0.3 * 84 * 84 + 16), rel=1e-3)  # compressed
     assert 1.9e9 < large.memory < 3.5e9  # Ms. Pac-Man with 1M transitions was measured at 1.9 GB for the replay
     assert need(runs_of("breakout", "iqn")[0], Rates()).memory > need(runs_of("breakout", "c51")[0], Rates()).memory
 
@@ -87,6 +91,11 @@ def test_too_much_memory_is_refused_with_what_would_fit():
     capacity = int(str(error.value).partition("replay-capacity=")[2].split()[0])
     fits = need(runs_of("breakout", **{"schedule.replay-capacity": capacity})[0], Rates())
     assert 1.3e9 < fits.memory <= 1.5e9
+    with pytest.raises(UserError, match="replay-capacity=") as error:  # now of frames that are not compressed
+        check_memory([run], [needed], int(0.7e9), None)
+    capacity = int(str(error.value).partition("replay-capacity=")[2].split()[0])
+    fits = need(runs_of("breakout", **{"schedule.replay-capacity": capacity})[0], Rates())
+    assert 0.69e9 < fits.memory <= 0.7e9
     with pytest.raises(UserError, match="not even an empty replay would fit"):
         check_memory([run], [needed], 10**8, None)
     with pytest.raises(UserError, match=r"--workers 4: .* 2 at once would fit"):
