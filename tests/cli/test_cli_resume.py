@@ -94,7 +94,7 @@ def test_verify_resume(capsys):
 
     On all families of environments: tests/training/test_fault_harness.py (killed) and test_resume.py (stopped).
     """
-    assert main(["verify-resume", "breakout", "--steps", "80", "--kills", "1"]) == 0
+    assert main(["verify-resume", "minatar/breakout", "--steps", "80", "--kills", "1"]) == 0
     out = capsys.readouterr().out
     assert "killed once, resumed: equal, bit for bit" in out
     assert len(re.findall(r" equal$", out, flags=re.MULTILINE)) == 12
