@@ -5,7 +5,6 @@ Vectors become [D] f32, pictures [C, H, W]. Whatever the environment returns is 
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 from typing import Any
 
@@ -17,6 +16,9 @@ from c2d.envs.protocols import GymRules
 from c2d.envs.spec import Astray, EnvSpec, Moves
 from c2d.errors import UserError
 from c2d.types import GameEnd, Opening, Step
+
+
+_LARGEST = float(np.finfo(np.float32).max)  # of rewards
 
 
 class BadEnvironment(UserError):
@@ -61,18 +63,21 @@ class GymnasiumGame:
         return Opening(self._newest, 1)
 
     def step(self, action: int) -> Step:
-        self._moves.actions.append(int(action))
         result = self._env.step(self._first_action + int(action))
         self._steps += 1
         if not isinstance(result, tuple) or len(result) != 5:
             parts = "(observation, reward, terminated, truncated, info)"
             raise BadEnvironment(f"{self._where()} did not return {parts}.")
         observation, reward, terminated, truncated, _ = result
-        reward = float(reward)
-        if not math.isfinite(reward):
-            raise BadEnvironment(f"{self._where()} gave the reward {reward}; rewards must be finite numbers.")
-        self._score += reward
+        try:
+            reward = float(reward)
+        except (TypeError, ValueError):
+            raise BadEnvironment(f"{self._where()} gave the reward {reward!r}; rewards must be numbers.") from None
+        if not abs(reward) <= _LARGEST:
+            raise BadEnvironment(f"{self._where()} gave the reward {reward}; rewards must be finite float32 numbers.")
         frame = self._newest = self._frame(observation)
+        self._moves.actions.append(int(action))  # not of a step that failed
+        self._score += reward
         truncated = bool(truncated) or self._steps == self.rules.cap_steps
         if not terminated and not truncated:
             return Step(frame, reward, False, False, None, None)

@@ -7,6 +7,7 @@ import resource
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from c2d.config import Checkpointing, Config, to_json, validate
@@ -107,10 +108,18 @@ class _Run:
                 self.saver.checkpoint(self._seconds())
         except BaseException as error:
             failure = error
+            self._save_what_is_sound(error)
             raise
-        finally:  # a failing environment loses nothing that was learned
+        finally:
             self._close(state, failure)
         return Result(self.run_dir, state, self.records)
+
+    def _save_what_is_sound(self, failure: BaseException) -> None:
+        """A failing environment, or a reader of the output who left, loses nothing that was learned."""
+        usual = isinstance(failure, Exception | SystemExit)  # not a second Ctrl-C, which may come anywhere
+        if usual and self.session.sound and self.session.steps_made:
+            with suppress(Exception):  # the first failure is the one to tell
+                self.saver.checkpoint(self._seconds())
 
     def _iterations(self, stop: threading.Event) -> Iterator[dict[str, Any]]:
         """Yields the record of each iteration; returns early when asked to stop."""

@@ -92,6 +92,8 @@ class Session:
         self.step = 0  # training steps made
         self.iteration = 0  # iterations completed
         self.tally = Tally()
+        self.chosen: int | None = None  # the action that is being carried out; kept if the environment fails
+        self.sound = True  # whether the run can be continued from what is here: not in the middle of learning
 
     @property
     def epsilon(self) -> float:
@@ -124,6 +126,7 @@ class Session:
     def advance(self) -> GameEnd | None:
         """One training step; returns the game that ended with it, if one did."""
         game = self._interact(self.epsilon)
+        self.sound = False
         if game is not None:
             self.tally.scores.append(game.score)
         if self.step % self.schedule.update_period == 0:
@@ -140,6 +143,7 @@ class Session:
         if self.step % self.schedule.target_period == 0:
             self.learner.synchronize()
         self.step += 1
+        self.sound = True
         return game
 
     def finish_iteration(self) -> dict[str, Any]:
@@ -164,6 +168,7 @@ class Session:
             "step": self.step,
             "iteration": self.iteration,
             "updates": self.learner.updates,
+            "chosen": self.chosen,
             "tally": vars(self.tally).copy(),
             "generators": {name: rng.bit_generator.state for name, rng in self.generators.items()},
             "torch_generators": {n: rng.get_state().numpy().tobytes() for n, rng in self.torch_generators.items()},
@@ -182,6 +187,9 @@ class Session:
         self.history, self.step, self.iteration, updates = counters
         for optimizer in self.learner.optimizers:
             optimizer.updates = updates
+        self.chosen = state.get("chosen")
+        if self.chosen is not None and not (type(self.chosen) is int and 0 <= self.chosen < self.env.spec.actions):
+            raise ValueError(f"chosen action is {self.chosen}")
         self.tally = Tally(**state["tally"])
         for name, rng in self.generators.items():
             rng.bit_generator.state = state["generators"][name]
@@ -190,6 +198,7 @@ class Session:
         try:
             self.env.restore(state["environment"])
         except Astray as error:
+            self.chosen = None
             self._begin()
             return str(error)
         return None
@@ -203,8 +212,10 @@ class Session:
         self.replay.begin(opening)
 
     def _interact(self, epsilon: float) -> GameEnd | None:
-        action = self.actor.act(self.stack.obs, epsilon)
-        step = self.env.step(action)
-        self.replay.add(action, step)
+        if self.chosen is None:
+            self.chosen = self.actor.act(self.stack.obs, epsilon)
+        step = self.env.step(self.chosen)
+        self.replay.add(self.chosen, step)
         self.stack.follow(step)
+        self.chosen = None
         return step.game

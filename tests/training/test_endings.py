@@ -1,6 +1,7 @@
 """How runs end: on request, by an error, by a second Ctrl-C; and that nothing learned is lost."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import time
 
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from safetensors.numpy import load_file
 
 from c2d.api import train
@@ -20,6 +22,7 @@ from c2d.training.record import read_records
 from c2d.training.rundir import load
 from c2d.training.session import Diverged, Session
 from tests.training.short_runs import short_config, short_run
+from tests.training.test_resume import go, results, saving
 
 NAN_ENVIRONMENT = """
 import gymnasium, numpy as np
@@ -149,6 +152,49 @@ def test_nan_reward_stops_with_one_line_and_saves(tmp_path, monkeypatch, capsys)
     assert len(read_records(path / "records.jsonl")) == 1 + summary["iterations"] == 3
     assert load(path).act(np.zeros(2, np.float32)) in (0, 1)
     assert "stopped by an error" in out and "Traceback" not in out + err
+
+
+@pytest.mark.parametrize(("when", "how"), [(70, "nan"), (250, "nan"), (250, "crash"), (250, "closed pipe")])
+def test_a_mended_run_goes_on_as_if_nothing_had_happened(when, how, tmp_path, monkeypatch):
+    """The environment fails while the replay fills or later, or nobody reads the output any more."""
+
+    class Failing(run_module.Observer):
+        def stepped(self, session, game):
+            if how == "closed pipe" and session.steps_made == when:
+                raise SystemExit(1)
+
+    def step(self, action):
+        self.total = getattr(self, "total", 0) + 1
+        if self.total == when and how == "crash":
+            raise RuntimeError("of the environment")
+        result = usual(self, action)
+        return (result[0], math.nan, *result[2:]) if self.total == when and how == "nan" else result
+
+    straight = short_config("gym/CartPole-v1", tmp_path / "straight", steps=200)
+    wanted = go(saving(straight))
+    config = saving(short_config("gym/CartPole-v1", tmp_path / "run", steps=200))
+    usual = CartPoleEnv.step
+    if how != "closed pipe":
+        monkeypatch.setattr(CartPoleEnv, "step", step)
+    with pytest.raises((UserError, RuntimeError, SystemExit)):
+        run_module.run(config, [Failing()])
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["state"] == "failed"
+    monkeypatch.setattr(CartPoleEnv, "step", usual)
+    resumed = go(config)
+    made = when - (how != "closed pipe") - 60
+    assert any(f"step {max(made, 0)}" in text and "exact" in text for text in resumed.notices), resumed.notices
+    assert resumed.digests == wanted.digests and results(tmp_path / "run") == results(tmp_path / "straight")
+
+
+def test_what_failed_in_the_middle_of_learning_is_not_saved(tmp_path, monkeypatch):
+    """Its step would be made twice."""
+    from c2d.agents.learner import Learner
+
+    config = saving(short_config("gym/CartPole-v1", tmp_path / "run"))
+    monkeypatch.setattr(Learner, "update", lambda self, batch: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run_module.run(config)
+    assert not list((tmp_path / "run").glob("checkpoints/*"))
 
 
 def test_diverged_loss_stops_with_advice(tmp_path, monkeypatch):

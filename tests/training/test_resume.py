@@ -22,6 +22,10 @@ from tests.training.short_runs import short_config
 FAMILIES = ["breakout", "minatar/breakout", "gym/CartPole-v1", "toy/skewed"]
 
 
+class Crash(BaseException):
+    """As if the process ended here: no checkpoint is taken."""
+
+
 class Witness(Observer):
     """Stops the run after a step, or breaks it; remembers what it was told, and how the session ended."""
 
@@ -38,7 +42,7 @@ class Witness(Observer):
         if session.step == self.stop:
             signal.raise_signal(signal.SIGTERM)
         if session.step == self.crash:
-            raise ZeroDivisionError  # the process ends here: no checkpoint is taken
+            raise Crash
 
     def end(self, summary):
         self.digests = digests(self.session)
@@ -52,7 +56,7 @@ def go(config, **how):
     witness = Witness(**how)
     try:
         witness.result = run_module.run(config, [witness])
-    except ZeroDivisionError:
+    except Crash:
         assert how["crash"] is not None
     return witness
 
