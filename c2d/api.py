@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from c2d.config import Config, default_config
+import os
+from dataclasses import replace
+
+from c2d.config import Config, default_config, from_json, to_json
+from c2d.errors import UserError
 from c2d.training.observer import Observer
 from c2d.training.progress import ProgressDisplay
 from c2d.training.run import Result, run
@@ -11,9 +15,18 @@ from c2d.training.tensorboard import TensorBoard
 
 def train(config: Config | str, progress: bool = True) -> Result:
     """Train as `c2d train` does. A name such as "minatar/breakout" stands for its default config."""
-    if isinstance(config, str):
-        config = default_config(config)
+    checked = _checked(default_config(config) if isinstance(config, str) else config)
     observers: list[Observer] = [ProgressDisplay()] if progress else []
-    if config.tensorboard:
+    if checked.tensorboard:
         observers.append(TensorBoard())
-    return run(config, observers)
+    return run(checked, observers)
+
+
+def _checked(config: Config) -> Config:
+    """The same; refuses, by name, what Python let pass but no file or command line would."""
+    if not isinstance(config, Config):
+        raise UserError(f"train takes a Config, or the name of an environment, not {config!r}")
+    if isinstance(config.run_dir, os.PathLike):
+        config = replace(config, run_dir=os.fspath(config.run_dir))
+    same: Config = from_json(to_json(config))
+    return same

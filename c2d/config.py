@@ -59,8 +59,7 @@ class Config:
     threads: int | None = None
     """CPU threads for the networks. Default: all cores; use 1 when several runs share the machine."""
     compress_replay: bool | None = None
-    """Keep replay frames LZ4-compressed in memory, which is a little slower. Default: only where they would take more
-    than 1 GiB otherwise, as 1M Atari frames do (7 GB)."""
+    """Keep replay frames LZ4-compressed in memory, a little slower. Default: if they took more than 1 GiB otherwise."""
     tensorboard: bool = True
     """Write TensorBoard scalars into the run directory."""
     checkpoint: Checkpointing = field(default_factory=Checkpointing)
@@ -211,7 +210,7 @@ def read_config(path: Path) -> Config:
         loaded = from_json(json.loads(path.read_text()))
     except FileNotFoundError:
         raise UserError(f"config file {path} does not exist") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, TypeError) as error:
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, TypeError, RecursionError) as error:
         raise UserError(f"config file {path} cannot be read: {error}") from None
     except UserError as error:
         raise UserError(f"config file {path}: {error}") from None

@@ -12,7 +12,7 @@ def prepare_torch(device: str, threads: int | None = None) -> int:
     if threads is not None:
         torch.set_num_threads(threads)
     try:
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).item()  # a device that holds no numbers ("meta") fails too
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"--device {device} cannot be used here: {reason}") from None

@@ -12,5 +12,6 @@ class UserError(Exception):
 
 def did_you_mean(wrong: str, accepted: Iterable[str]) -> str:
     """' Did you mean "x"?' when something near exists, else ''."""
-    near = difflib.get_close_matches(wrong.lower(), list(accepted), n=3, cutoff=0.6)
-    return f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
+    names = {name.lower(): name for name in accepted}
+    near = difflib.get_close_matches(wrong.lower(), list(names), n=3, cutoff=0.6)
+    return f" Did you mean {' or '.join(repr(names[name]) for name in near)}?" if near else ""

@@ -45,6 +45,32 @@ def test_train_then_load(tmp_path):
     assert agent.spec.actions == 2 and agent.distribution(obs).returns.shape == (2, 8)
 
 
+def test_paths_of_any_kind(tmp_path):
+    config = replace(short_config("gym/CartPole-v1", "", iterations=1, steps=10), run_dir=tmp_path / "run")
+    result = c2d.train(config, progress=False)
+    assert c2d.load(result.run_dir).spec == c2d.load(tmp_path / "run").spec
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"iterations": 1.5}, "config has 1.5 for iterations in Config; accepted: int"),
+        ({"iterations": "3"}, "config has '3' for iterations"),
+        ({"agent": None}, "config has None for agent"),
+    ],
+)
+def test_values_of_a_wrong_type_are_named(change, message, tmp_path):
+    with pytest.raises(c2d.UserError, match=message):
+        c2d.train(replace(short_config("gym/CartPole-v1", tmp_path / "run"), **change), progress=False)
+    with pytest.raises(c2d.UserError, match="not None"):
+        c2d.train(None)
+    assert not (tmp_path / "run").exists()
+
+
+def test_names_are_listed():
+    assert set(c2d.__all__) < set(dir(c2d))
+
+
 def test_train_shows_progress_unless_asked_not_to(tmp_path, capsys):
     config = short_config("gym/CartPole-v1", tmp_path / "loud", iterations=1, steps=10)
     c2d.train(config)
@@ -115,6 +141,13 @@ def test_observation_of_a_wrong_shape_is_refused(shape, agent):
 def test_observation_of_two_batch_axes_is_refused(agent):
     with pytest.raises(c2d.UserError, match="does not fit"):
         agent.act(np.zeros((2, 3, 4), np.float32))
+
+
+def test_what_cannot_be_acted_on_is_refused(agent):
+    with pytest.raises(c2d.UserError, match="epsilon is 2; accepted: from 0 to 1"):
+        agent.act(observations(1)[0], epsilon=2)
+    with pytest.raises(c2d.UserError, match="NaN"):
+        agent.act(np.full(4, np.nan, np.float32))
 
 
 def test_weights_survive_their_bytes(agent):

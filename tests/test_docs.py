@@ -20,7 +20,7 @@ def test_the_python_page_runs(tmp_path, monkeypatch, capsys):
     for block in blocks:
         exec(compile(block, "docs/python.md", "exec"), names)
     printed = capsys.readouterr().out
-    assert "finished" in printed and re.search(r"action [01]\n", printed)
+    assert "finished" in printed and re.search(r"action ([01]) \1\n", printed)
     assert re.search(r"score \d+\.0 after \d+ steps", printed)
     assert names["law"].probs.sum(-1).round(4).tolist() == [1.0, 1.0]
 

@@ -39,7 +39,12 @@ class Agent:
         self.actor = Actor(network, self.phi, spec.actions, np.random.default_rng(seed))
 
     def act(self, obs: np.ndarray, epsilon: float = 0.0) -> int | np.ndarray:
-        """Greedy action by expected real return, random with probability ε. A batch gives an array."""
+        """Greedy action by expected real return, random with probability ε. A batch gives an array.
+
+        Actions count from 0, whatever the environment calls them: `spec.action_names` tells.
+        """
+        if not 0.0 <= epsilon <= 1.0:
+            raise UserError(f"epsilon is {epsilon}; accepted: from 0 to 1")
         obs = self._check(obs)
         if obs.ndim == len(self.spec.obs_shape):
             return self.actor.act(obs, epsilon)
@@ -86,4 +91,6 @@ class Agent:
                 f"observation of shape {obs.shape} does not fit {self.spec.name}; "
                 f"accepted: {self.spec.obs_shape}, or a batch of them"
             )
+        if obs.dtype != np.uint8 and not np.isfinite(obs).all():
+            raise UserError(f"observation of {self.spec.name} holds NaN or infinite numbers; they must be finite")
         return obs

@@ -25,9 +25,10 @@ _FINITE: Limit = (lambda v: math.isfinite(v), "a finite number")
 LIMITS: dict[str, Limit] = {
     **dict.fromkeys(
         ("iterations", "n_step", "atoms", "target_atoms", "policy_atoms", "cosines", "hidden", "channels", "scale",
-         "steps_per_iteration", "batch_size", "update_period", "target_period", "replay_capacity", "threads"),
+         "steps_per_iteration", "batch_size", "update_period", "target_period", "replay_capacity"),
         _COUNT,
     ),
+    "threads": (lambda v: 1 <= v <= 1_024, "from 1 to 1024"),
     **dict.fromkeys(("gamma", "epsilon_initial", "epsilon_min", "epsilon_eval", "polyak"), _FRACTION),
     **dict.fromkeys(
         ("alpha", "c", "beta", "learning_rate", "clip_norm", "clip_reward", "temperature", "noise"), _POSITIVE

@@ -34,6 +34,7 @@ def main(arguments: Sequence[str]) -> None:
         return
     config, source = read(words)
     from c2d.api import train
+    from c2d.training.progress import command
     from c2d.training.resume import fork, refuse_differences
     from c2d.training.rundir import RunDir
 
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str]) -> None:
         refuse_differences(old, read_old(old.path), config)
     result = train(config)
     if result.state == "finished":
-        print(f"next: c2d evaluate {result.run_dir.path}")
+        print(f"next: {command('evaluate', result.run_dir, config.env)}")
 
 
 def read_old(path: Path) -> Config:

@@ -11,22 +11,39 @@ from typing import Any, TypeVar
 import tyro
 
 from c2d.agents.recipe import PARTS
-from c2d.config import Config
+from c2d.config import Config, flat, to_json
 from c2d.errors import UserError
 
 Options = TypeVar("Options")
 
+_PARTS_IN_WORDS = {
+    "encoder": "network from the observation to features",
+    "head": "what is predicted for each action",
+    "loss": "how prediction and target are compared",
+    "bootstrap": "whose choice and whose law the target takes",
+    "sampler": "which transitions an update learns from",
+    "optim": "how weights follow gradients",
+}
+
 
 def parse(config: Config, arguments: list[str], prog: str = "c2d train ENV") -> Config:
     """Apply `--setting value` pairs. `--help` explains each setting with the defaults of this config."""
-    parts = "; ".join(f"--{part} {', '.join(choices)}" for part, choices in PARTS.items())
-    return options(
-        Config,
-        [config.env, *arguments],
-        prog=prog,
-        description="Train an agent. Times are in agent steps unless said otherwise; defaults follow ENV and recipe."
-        f" Parts of the recipe can be exchanged, and then have other settings: {parts}.",
-        default=config,
+    return options(Config, [config.env, *arguments], prog=prog, description=_description(config), default=config)
+
+
+def _description(config: Config) -> str:
+    """What stands above the settings: what decides which there are."""
+    now = flat(to_json(config))
+    parts = "\n".join(
+        f"  --{part}: {_PARTS_IN_WORDS[part]}; {', '.join(choices)} (default: {now[part]})"
+        for part, choices in PARTS.items()
+    )
+    return (
+        "Train an agent. Times are in agent steps unless said otherwise; defaults follow ENV and recipe.\n\n"
+        "ENV: an Atari game (breakout, ALE/Breakout-v5), minatar/breakout, gym/CartPole-v1 or another registered "
+        "environment, toy/bimodal, or a class of yours as my_package.my_module:MyEnv.\n\n"
+        "--config FILE: begin with the settings of a run, its config.json; other settings given change them.\n\n"
+        f"Parts of the recipe can be exchanged, and then have settings of their own:\n{parts}"
     )
 
 
@@ -55,7 +72,7 @@ def options(
 
 
 def _switched(cls: Any, arguments: list[str]) -> list[str]:
-    names = (field.name for field in dataclasses.fields(cls) if field.type in ("bool", bool))
+    names = (field.name for field in dataclasses.fields(cls) if field.type in ("bool", bool, "bool | None"))
     switches = {"--" + name.replace("_", "-") for name in names}
     spelled: list[str] = []
     for place, word in enumerate(arguments, 1):

@@ -17,7 +17,6 @@ from c2d.envs.spec import Astray, EnvSpec, Moves
 from c2d.errors import UserError
 from c2d.types import GameEnd, Opening, Step
 
-
 _LARGEST = float(np.finfo(np.float32).max)  # of rewards
 
 

@@ -7,6 +7,7 @@ import inspect
 import os
 import re
 import sys
+import traceback
 from typing import Any
 
 from c2d.errors import UserError, did_you_mean
@@ -43,6 +44,8 @@ def _import(module: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise UserError(f"Cannot import {module!r} from {here} or the Python path: {error}.") from None
+    except Exception as error:
+        raise UserError(f"Importing {module!r} failed: {_told(error)}") from None
 
 
 def _construct(module: Any, name: str, key: str) -> Any:
@@ -52,12 +55,24 @@ def _construct(module: Any, name: str, key: str) -> Any:
     creator = getattr(module, name)
     if not callable(creator):
         raise UserError(f"{key!r} is not a class or function that makes an environment.")
-    env = creator(**_picture_mode(creator))
+    try:
+        env = creator(**_picture_mode(creator))
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{key!r}, called without arguments, made no environment: {_told(error)}") from None
     needed = ("action_space", "observation_space", "reset", "step")
     missing = [part for part in needed if not hasattr(env, part)]
     if missing:
         raise UserError(f"{key!r} makes no Gymnasium environment: it lacks {', '.join(missing)}.")
+    if not _takes(env.reset, "seed"):
+        raise UserError(f"{key!r} has a reset without `seed`: Gymnasium's is reset(*, seed=None, options=None).")
     return env
+
+
+def _takes(function: Any, name: str) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    return any(p.name == name or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
 
 
 def _picture_mode(creator: Any) -> dict[str, Any]:
@@ -65,6 +80,15 @@ def _picture_mode(creator: Any) -> dict[str, Any]:
     if "rgb_array" not in (getattr(creator, "metadata", None) or {}).get("render_modes", ()):
         return {}
     return {"render_mode": "rgb_array"} if "render_mode" in inspect.signature(creator).parameters else {}
+
+
+def _told(error: Exception) -> str:
+    """What went wrong in someone's code, and where."""
+    told = f"{type(error).__name__}: {_one_line(error)}"
+    if isinstance(error, SyntaxError):  # says where itself
+        return told
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{told} ({last.filename}, line {last.lineno})"
 
 
 def _one_line(error: BaseException) -> str:

@@ -41,6 +41,9 @@ def observation_converter(space: Any, name: str) -> tuple[Converter, tuple[int, 
     if isinstance(space, Box) and len(space.shape) in (2, 3):
         dtype = np.dtype(np.uint8) if space.dtype == np.uint8 else float32
         picture, shape = _picture(space.shape, dtype)
+        brightest = float(max(abs(np.min(space.low)), abs(np.max(space.high))))
+        if dtype == float32 and 1.0 < brightest < np.inf:  # such as 0 … 255: networks expect about 0 … 1
+            return lambda observation: picture(observation) / np.float32(brightest), shape, dtype
         return picture, shape, dtype
     shape_note = f" of shape {space.shape}" if getattr(space, "shape", None) else ""
     kind = type(space).__name__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from datetime import timedelta
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
+from rich.text import Text
 
 from c2d.training.observer import Observer
 from c2d.training.record import MEASURED
@@ -31,6 +33,12 @@ def headline(header: dict[str, Any]) -> str:
         f"--iterations {config['iterations']} | protocol {facts['protocol']} [{facts['hash']}] | {names} | "
         f"{config['device']}, {_count(header[MEASURED]['threads'], 'thread')}"
     )
+
+
+def command(verb: str, run_dir: RunDir, env: str) -> str:
+    """What to type for a run; a class of the user's own must be named again, or it is not imported."""
+    own = env.removeprefix("gym/")
+    return shlex.join(["c2d", verb, str(run_dir.path), *(["--env", own] if ":" in own else [])])
 
 
 class ProgressDisplay(Observer):
@@ -103,9 +111,9 @@ class ProgressDisplay(Observer):
             markup=False,
         )
         if summary["state"] != "finished" and self._session.config.checkpoint.keep:
-            own = self._session.config.env.removeprefix("gym/")
-            again = f"c2d resume {self._run_dir.path}" + (f" --env {own}" if ":" in own else "")
-            self.console.print(f"go on with: {again}", markup=False)
+            self.console.print(
+                f"go on with: {command('resume', self._run_dir, self._session.config.env)}", markup=False
+            )
 
     def _numbers(self, session: Session) -> dict[str, str]:
         """What people watch, as text. Means are over the iteration so far; the score over the last 100 games."""
@@ -140,8 +148,8 @@ class ProgressDisplay(Observer):
         numbers = Table.grid(padding=(0, 2))
         items = list(self._numbers(session).items())
         for row in range(0, len(items), 4):
-            cells = [f"[dim]{key}[/dim] [bold]{value}[/bold]" for key, value in items[row : row + 4]]
-            numbers.add_row(*cells)
+            cells = [Text.assemble((key, "dim"), " ", (value, "bold")) for key, value in items[row : row + 4]]
+            numbers.add_row(*cells)  # no markup: lines printed meanwhile are without it, and so is this then
         picture = Table.grid(expand=True)
         picture.add_row(self._bar)
         picture.add_row(numbers)

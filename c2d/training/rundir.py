@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ _NOT_A_RUN = "is no run directory: it has no {name} (give the directory that `c2
 class RunDir:
     """Paths and their contents. Nothing read here is executed."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.config = self.path / "config.json"
         self.passport = self.path / "passport.json"
@@ -35,17 +36,21 @@ class RunDir:
         self.log = self.path / "log.txt"
         self._made: list[Path] = []  # directories that `open` made, the innermost first
 
+    def __fspath__(self) -> str:
+        return str(self.path)
+
     @classmethod
     def open(cls, path: Path) -> RunDir:
         """A new directory, or one that holds a run; anything else is never touched."""
         run_dir = cls(path)
-        if path.exists() and not run_dir.holds_run() and (not path.is_dir() or set(path.iterdir()) - run_dir.harmless):
-            raise UserError(
-                f"{path} exists already, holds no run, and is not overwritten; "
-                f"train into a new directory with --run-dir {free_name(path)}"
-            )
-        run_dir._made = [directory for directory in (path, *path.parents) if not directory.exists()]
         try:
+            foreign = path.exists() and not run_dir.holds_run()
+            if foreign and (not path.is_dir() or set(path.iterdir()) - run_dir.harmless):
+                raise UserError(
+                    f"{path} exists already, holds no run, and is not overwritten; "
+                    f"train into a new directory with --run-dir {free_name(path)}"
+                )
+            run_dir._made = [directory for directory in (path, *path.parents) if not directory.exists()]
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(
@@ -135,7 +140,7 @@ def free_name(path: Path) -> Path:
     return candidate
 
 
-def load(run: str | Path, device: str = "cpu") -> Agent:
+def load(run: str | os.PathLike[str], device: str = "cpu") -> Agent:
     """The trained agent of a run directory. Weights are safetensors: reading them runs no code."""
     directory = RunDir(run)
     config = directory.read_config()

@@ -138,7 +138,10 @@ def test_config_file_then_settings(tmp_path):
         (["breakout", "--rules.frame-size", "20"], "too small"),
         (["gym/CartPole-v1", "--device", "nonsense"], "--device nonsense cannot be used here"),
         (["gym/CartPole-v1", "--device", "cuda:99"], "--device cuda:99 cannot be used here"),
+        (["gym/CartPole-v1", "--device", "meta"], "--device meta cannot be used here"),
         (["gym/CartPole-v1", "--run-dir", "/dev/null/run"], "cannot be made"),
+        (["gym/CartPole-v1", "--run-dir", "x" * 300], "File name too long"),
+        (["gym/CartPole-v1", "--schedule.replay-capacity", "2000000000000"], "not enough memory for a replay of 2,000"),
     ],
 )  # fmt: skip
 def test_mistakes_get_one_line(words, message, capsys, tmp_path, monkeypatch):
@@ -153,7 +156,8 @@ def test_mistakes_get_one_line(words, message, capsys, tmp_path, monkeypatch):
         ("--iterations", "0", "at least 1"),
         ("--n-step", "0", "at least 1"),
         ("--seed", "-1", "0 or greater"),
-        ("--threads", "0", "at least 1"),
+        ("--threads", "0", "from 1 to 1024"),
+        ("--threads", "100000", "from 1 to 1024"),
         ("--clip-reward", "0", "greater than 0"),
         ("--encoder.widths", "0", "at least 1"),
         ("--head.atoms", "0", "at least 1"),
@@ -195,7 +199,7 @@ def test_values_out_of_range_are_named(option, value, accepted, capsys, tmp_path
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", '{"class": "Config", "env": 3}', '{"class": "Config", "env": "pong", "sed": 1}']
+    "text", ["{", "[]", "[" * 100_000, '{"class": "Config", "env": 3}', '{"class": "Config", "env": "pong", "sed": 1}']
 )
 def test_broken_config_file(text, capsys, tmp_path):
     (tmp_path / "c.json").write_text(text)

@@ -1,4 +1,6 @@
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,6 +138,9 @@ def test_spaces_that_cannot_be_learned_are_named(name: str, words: list[str]) ->
     [
         ("Nan", 3, ["reward nan", "step 3"]),
         ("Infinite", 1, ["reward inf", "step 1"]),
+        ("TooLarge", 1, ["reward 1e+39", "finite float32"]),
+        ("RewardInBrackets", 1, ["reward array([2.5])", "must be numbers"]),
+        ("NoReward", 1, ["reward None", "must be numbers"]),
         ("NanObservation", 1, ["nan", "observation", "step 1"]),
         ("WrongShape", 1, ["(5,)", "(3,)"]),
         ("OldApi", 1, ["terminated, truncated"]),
@@ -157,6 +162,9 @@ def test_what_no_learner_can_use_stops_with_a_clear_message(name: str, steps: in
     [
         ("no_such_module:MyEnv", "Cannot import 'no_such_module'"),
         (f"{HERE}:Scriptd", "Did you mean 'Scripted'"),
+        (f"{HERE}:OldReset", r"reset without `seed`"),
+        (f"{HERE}:Unwilling", r"RuntimeError: no licence for this machine \(.*user_envs.py, line \d+\)$"),
+        (f"{HERE}:Demanding", "called without arguments, made no environment: TypeError.*level"),
         (f"{HERE}:not_an_environment", "not a class"),
         ("collections:OrderedDict", "lacks action_space"),
     ],
@@ -164,6 +172,25 @@ def test_what_no_learner_can_use_stops_with_a_clear_message(name: str, steps: in
 def test_names_that_lead_nowhere(text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         make(text, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("def f(:", r"SyntaxError: .*broken_env_\d.py, line 1"), ("1 / 0", r"ZeroDivisionError.*env_\d.py, line 1\)$")],
+)
+def test_a_module_that_cannot_be_imported(text: str, message: str, tmp_path: Path, monkeypatch: Any) -> None:
+    name = f"broken_env_{len(text) % 10}"
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=f"Importing '{name}' failed: {message}"):
+        make(f"{name}:Env", None, 0)
+
+
+def test_pictures_of_large_numbers_are_scaled() -> None:
+    game = own("Bright")  # Box(0, 255), float32
+    np.testing.assert_allclose(game.start().frame, np.full((1, 12, 10), 0.2), rtol=1e-6)
+    assert own("Gray").spec.frame_dtype == "uint8"  # bytes stay bytes; the network scales them
+    assert own("FloatPicture").start().frame.max() <= 1.0
 
 
 def test_passport_and_pictures() -> None:

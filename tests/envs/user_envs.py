@@ -54,6 +54,40 @@ class Nan(Scripted):
     rewards = (0.0, 0.0, float("nan"))
 
 
+class TooLarge(Scripted):
+    rewards = (1e39,)
+
+
+class RewardInBrackets(Scripted):
+    rewards = (np.array([2.5]),)
+
+
+class NoReward(Scripted):
+    rewards = (None,)
+
+
+class OldReset(Scripted):
+    def reset(self):
+        return super().reset(seed=0)
+
+
+class Unwilling(Scripted):
+    def __init__(self):
+        raise RuntimeError("no licence\nfor this machine")
+
+
+class Demanding(Scripted):
+    def __init__(self, level):
+        super().__init__()
+
+
+class Bright(Scripted):
+    observation_space = gymnasium.spaces.Box(0, 255, (12, 10), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        return np.full((12, 10), 51.0, np.float32), {}
+
+
 class Infinite(Scripted):
     rewards = (float("inf"),)
 
