@@ -73,7 +73,7 @@ class Config:
 
     @property
     def directory(self) -> Path:
-        return Path(self.run_dir) if self.run_dir else Path("runs") / default_run_name(self)
+        return Path(self.run_dir).expanduser() if self.run_dir else Path("runs") / default_run_name(self)
 
 
 # Iterations when the user names none, by family. Atari's is the paper's 200M frames.

@@ -14,8 +14,7 @@ class Nature:
     """The convolutional encoder of DQN for 84×84 pictures: 32×8×8/4, 64×4×4/2, 64×3×3/1."""
 
     norm: Literal["column", "channel", "none"] = "column"
-    """Batch normalization between each convolution and its ReLU: per image column (what the authors' runs did),
-    per channel (the paper's words), or none."""
+    """Batch normalization before each ReLU: per image column (the authors' runs), per channel (the paper), or none."""
     padding: Literal["valid", "same"] = "valid"
     """Convolution padding: valid (C2D) or same (Dopamine's baselines)."""
 

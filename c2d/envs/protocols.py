@@ -32,8 +32,7 @@ class AtariRules:
     """How an Atari game is played and cut into episodes. The defaults are the paper's."""
 
     sticky: float = 0.25
-    """Probability, per emulated frame, that the action executed before is executed once more instead of the
-    chosen one (Machado et al. 2018)."""
+    """Probability, per emulated frame, that the action executed last is executed again (Machado et al. 2018)."""
 
     life_loss_ends_episode: bool = True
     """Whether losing a life ends the learner's episode. The game goes on: scores are of whole games."""
@@ -45,8 +44,7 @@ class AtariRules:
     """Longest game, in emulated frames; None: no cap."""
 
     truncation: Truncation = "drop"
-    """What the learner makes of the step at which a cap cuts a game: drop it, bootstrap from the true final
-    observation, or treat it as terminal."""
+    """What the learner makes of a step cut by a cap: drop it, bootstrap from its true end, or take it as terminal."""
 
     action_repeat: int = 4
     """Emulated frames per agent step: the action is repeated this often and the rewards are added up."""
@@ -64,8 +62,7 @@ class AtariRules:
     """Use all 18 joystick actions instead of the game's minimal set."""
 
     opening_count: int = 2
-    """How often the first frame f is put on the empty stack when an episode follows another: 2 gives
-    [0, 0, f, f] as in the authors' runs, 1 gives [0, 0, 0, f]. After start-up it is always 1."""
+    """Stack at the opening f of an episode after the first: 2 is [0, 0, f, f] (as the authors), 1 is [0, 0, 0, f]."""
 
     resize: Resize = "area"
     """Interpolation from the screen's 210x160 pixels to the frame."""
@@ -121,8 +118,7 @@ class MinAtarRules:
     """Longest game, in agent steps; None: no cap. Freeway ends by itself after 2,500."""
 
     truncation: Truncation = "bootstrap"
-    """What the learner makes of the step at which the cap cuts a game: drop it, bootstrap from the true final
-    observation, or treat it as terminal."""
+    """What the learner makes of a step cut by the cap: drop it, bootstrap from its true end, or take it as terminal."""
 
     stack: int = 1
     """Frames the agent sees at once. MinAtar's channels already show motion, so one is enough."""
@@ -140,8 +136,7 @@ class GymRules:
     """Longest episode, in agent steps, beside the environment's own limit; None: only its own."""
 
     truncation: Truncation = "bootstrap"
-    """What the learner makes of a step at which an episode is truncated: drop it, bootstrap from the true
-    final observation, or treat it as terminal."""
+    """What the learner makes of a truncated step: drop it, bootstrap from its true end, or take it as terminal."""
 
     stack: int = 1
     """Observations the agent sees at once, the newest and those before it."""

@@ -87,11 +87,13 @@ class ProgressDisplay(Observer):
             self._print_line(session)
 
     def iterated(self, record: dict[str, Any]) -> None:
-        score = "no game ended" if record["mean_score"] is None else f"score {record['mean_score']:.2f}"
+        score = "no game ended"
+        if record["mean_score"] is not None:
+            score = f"score {record['mean_score']:.2f} over {_count(record['episodes'], 'game')}"
         extra = f" | α {record['alpha']:.2f}" if "alpha" in record else ""
         self.console.print(
             f"iteration {record['iteration'] + 1}/{self._session.config.iterations} | {record['steps']:,} steps | "
-            f"{record['frames']:,} frames | {score} over {_count(record['episodes'], 'game')} | "
+            f"{record['frames']:,} frames | {score} | "
             f"loss {_number(record['mean_loss'])} | "
             f"atoms {_number(record['atom_min'])} … {_number(record['atom_max'])}{extra} | ε {record['epsilon']:.3f} | "
             f"{record[MEASURED]['steps_per_second']:.0f} steps/s",
