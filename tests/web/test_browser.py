@@ -79,6 +79,9 @@ def test_sorting_filtering_selecting_by_keyboard(server, page):
 
 
 def test_a_young_run_says_that_no_game_has_ended(server, page):
+    """Asked for by the address before the server, which has just looked for runs, has found it."""
+    page.goto(server.url)
+    until(page, "document.querySelectorAll('#chart canvas').length")
     young = make_run(server.root / "young", 0)
     append(young, record(0, None, episodes=0))
     page.goto(f"{server.url}/?run=young")

@@ -14,6 +14,7 @@ const lines = new Map(); // id -> its element in the table
 const curves = new Map(); // id -> {key, columns}
 const publishedOf = new Map(); // env -> curves
 const selected = new Map(); // id -> number of its color
+const awaited = new Set(); // asked for by the address, but not found yet: a run that has just begun
 let order = { key: "name", down: false };
 let began = false;
 
@@ -265,6 +266,7 @@ function take(message, first) {
   }
   arrange();
   if (!began && rows.size) begin();
+  for (const row of message.rows) if (awaited.delete(row.id)) select(row.id);
   markSelection();
   if (message.rows.some((row) => selected.has(row.id)) || message.gone.length) draw();
 }
@@ -282,13 +284,14 @@ function begin() {
   const asked = new URLSearchParams(location.search).getAll("run");
   const scored = [...rows.values()].filter((row) => row.spark.length).sort((a, b) => (b.started ?? 0) - (a.started ?? 0));
   const newest = scored.filter((row) => row.env === scored[0].env).slice(0, FIRST);
-  for (const id of asked.length ? asked.filter((id) => rows.has(id)) : newest.map((row) => row.id)) select(id);
+  for (const id of asked) awaited.add(id);
+  if (!asked.length) for (const row of newest) select(row.id);
 }
 
 makeHead();
 for (const id of ["filter", "state"]) byId(id).addEventListener("input", arrange);
 for (const id of ["axis", "smoothing", "log-x", "log-y", "published", "extent"]) byId(id).addEventListener("input", () => draw());
-byId("clear").addEventListener("click", () => { selected.clear(); refreshAll(); });
+byId("clear").addEventListener("click", () => { selected.clear(); awaited.clear(); refreshAll(); });
 byId("save-png").addEventListener("click", async () => chart.plot && save(await chart.picture("Mean score of whole games per iteration"), "learning-curves.png"));
 byId("save-csv").addEventListener("click", () => save(chart.csv(), "learning-curves.csv", "text/csv"));
 addEventListener("keydown", (event) => {
