@@ -60,6 +60,21 @@ def test_help_lists_every_hyperparameter_of_the_paper(capsys, monkeypatch):
         assert options[option].endswith(f"(default: {default})"), (option, options[option])
 
 
+def test_help_explains_what_decides_the_settings(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        read(["gym/CartPole-v1", "--head", "quantile", "--loss", "quantile-huber", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    wanted = ["ENV: an Atari game", "--config FILE: begin with", "--encoder: network from the observation"]
+    wanted += ["mlp, impala (default: mlp)", "fraction, conjugated (default: quantile)", "rmsprop (default: adam)"]
+    for words in wanted:
+        assert words in text, words
+
+
+def test_a_run_directory_may_begin_with_a_tilde(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert read(["gym/CartPole-v1", "--run-dir", "~/run"]).directory == tmp_path / "run"
+
+
 @pytest.mark.parametrize("env", ["breakout", "minatar/breakout", "gym/CartPole-v1"])
 def test_every_option_is_explained(env, capsys, monkeypatch):
     options = helped(capsys, monkeypatch, env)
