@@ -42,8 +42,7 @@ class Config:
     """One run: an environment and its rules, a recipe, a seed, and where results go."""
 
     env: tyro.conf.Positional[str]
-    """Environment: an Atari game (breakout, ALE/Breakout-v5), minatar/breakout, gym/CartPole-v1, toy/bimodal, or a
-    class of yours as my_package.my_module:MyEnv."""
+    """Environment, by any name that `c2d.envs.names.resolve` understands."""
     recipe: str = "c2d"
     """The row that defines the algorithm: c2d, iqn, rainbow, ...; `c2d recipes` lists them."""
     protocol: str = "c2d-paper"

@@ -136,16 +136,20 @@ def build_learner(
 
 
 def build_replay(recipe: Recipe, env: EnvSpec, truncation: str, compress: bool | None) -> Replay:
-    return Replay(
-        env,
-        capacity=recipe.schedule.replay_capacity,
-        n_step=recipe.n_step,
-        gamma=recipe.schedule.gamma,
-        truncation=truncation,
-        clip_reward=recipe.clip_reward,
-        compress=compress,
-        sampler=SAMPLERS[type(recipe.sampler)](recipe.sampler, recipe.schedule.replay_capacity),
-    )
+    capacity = recipe.schedule.replay_capacity
+    try:
+        return Replay(
+            env,
+            capacity=capacity,
+            n_step=recipe.n_step,
+            gamma=recipe.schedule.gamma,
+            truncation=truncation,
+            clip_reward=recipe.clip_reward,
+            compress=compress,
+            sampler=SAMPLERS[type(recipe.sampler)](recipe.sampler, capacity),
+        )
+    except MemoryError:
+        raise UserError(f"--schedule.replay-capacity is {capacity:,}: there is not enough memory for it") from None
 
 
 def parameter_count(network: nn.Module) -> int:

@@ -34,7 +34,6 @@ def main(arguments: Sequence[str]) -> None:
         return
     config, source = read(words)
     from c2d.api import train
-    from c2d.training.progress import command
     from c2d.training.resume import fork, refuse_differences
     from c2d.training.rundir import RunDir
 
@@ -52,7 +51,7 @@ def main(arguments: Sequence[str]) -> None:
         refuse_differences(old, read_old(old.path), config)
     result = train(config)
     if result.state == "finished":
-        print(f"next: {command('evaluate', result.run_dir, config.env)}")
+        print(f"next: {result.run_dir.command('evaluate', config.env)}")
 
 
 def read_old(path: Path) -> Config:

@@ -18,11 +18,10 @@ from c2d.errors import UserError
 def main(arguments: Sequence[str]) -> None:
     config = read(list(arguments))
     from c2d.api import train
-    from c2d.training.progress import command
 
     result = train(config)
     if result.state == "finished":
-        print(f"next: {command('evaluate', result.run_dir, config.env)}")
+        print(f"next: {result.run_dir.command('evaluate', config.env)}")
 
 
 def read(arguments: list[str]) -> Config:

@@ -57,8 +57,6 @@ def _construct(module: Any, name: str, key: str) -> Any:
         raise UserError(f"{key!r} is not a class or function that makes an environment.")
     try:
         env = creator(**_picture_mode(creator))
-    except UserError:
-        raise
     except Exception as error:
         raise UserError(f"{key!r}, called without arguments, made no environment: {_told(error)}") from None
     needed = ("action_space", "observation_space", "reset", "step")

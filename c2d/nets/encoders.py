@@ -40,10 +40,10 @@ class Convolutions(nn.Module):
             height = (height + top + bottom - kernel) // stride + 1
             width = (width + left + right - kernel) // stride + 1
             if height < 1 or width < 1:
-                other = "use --encoder minatar, or " if layers[0][1] > 3 else ""  # that one's kernel is the smallest
+                other = "--encoder minatar or " if layers[0][1] > 3 else ""  # that one's kernel is the smallest
                 raise UserError(
                     f"observation of {obs_shape[1]}×{obs_shape[2]} pixels is too small for this encoder; "
-                    f"{other}an environment with larger pictures is needed (84×84 is usual)"
+                    f"use {other}an environment with larger pictures (84×84 is usual)"
                 )
             self.convolutions.append(nn.Conv2d(channels, out, kernel, stride))
             self.activations.append(nn.ReLU(inplace=True) if norm == "none" else BatchNormReLU(norm, out, width))

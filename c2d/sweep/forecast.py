@@ -180,10 +180,10 @@ def check_memory(runs: Sequence[PlannedRun], needs: Sequence[Need], memory: int,
         return
     run, largest = max(zip(runs, needs, strict=True), key=lambda pair: pair[1].memory)
     if largest.memory > memory:
-        wanted_capacity = run.config.agent.schedule.replay_capacity
-        left = memory - (largest.memory - _in_memory(run, wanted_capacity))
-        steps = range(wanted_capacity // 1_000 * 1_000, 0, -1_000)
-        fits = next((capacity for capacity in steps if _in_memory(run, capacity) <= left), None)
+        capacity = run.config.agent.schedule.replay_capacity
+        left = memory - (largest.memory - _in_memory(run, capacity))
+        smaller = range(_slots(run, capacity) // 1_000 * 1_000, 0, -1_000)
+        fits = next((slots for slots in smaller if _in_memory(run, slots) <= left), None)
         hint = "not even an empty replay would fit"
         if fits is not None:
             hint = f"--set schedule.replay-capacity={fits} would fit"

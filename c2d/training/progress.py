@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 from datetime import timedelta
@@ -33,12 +32,6 @@ def headline(header: dict[str, Any]) -> str:
         f"--iterations {config['iterations']} | protocol {facts['protocol']} [{facts['hash']}] | {names} | "
         f"{config['device']}, {_count(header[MEASURED]['threads'], 'thread')}"
     )
-
-
-def command(verb: str, run_dir: RunDir, env: str) -> str:
-    """What to type for a run; a class of the user's own must be named again, or it is not imported."""
-    own = env.removeprefix("gym/")
-    return shlex.join(["c2d", verb, str(run_dir.path), *(["--env", own] if ":" in own else [])])
 
 
 class ProgressDisplay(Observer):
@@ -113,9 +106,8 @@ class ProgressDisplay(Observer):
             markup=False,
         )
         if summary["state"] != "finished" and self._session.config.checkpoint.keep:
-            self.console.print(
-                f"go on with: {command('resume', self._run_dir, self._session.config.env)}", markup=False
-            )
+            again = self._run_dir.command("resume", self._session.config.env)
+            self.console.print(f"go on with: {again}", markup=False)
 
     def _numbers(self, session: Session) -> dict[str, str]:
         """What people watch, as text. Means are over the iteration so far; the score over the last 100 games."""

@@ -32,7 +32,7 @@ def refuse_differences(run_dir: RunDir, before: Config, after: Config) -> None:
         raise UserError(
             f"{run_dir.path} is a run with other settings ({'; '.join(found)}): resume it without them, train into "
             f"another --run-dir, or go on from its last checkpoint as a run of its own with "
-            f"c2d resume {run_dir.path} --fork NEW_RUN"
+            f"{run_dir.command('resume', after.env)} --fork NEW_RUN"
         )
 
 

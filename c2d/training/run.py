@@ -64,12 +64,6 @@ class _Run:
                 refuse_differences(run_dir, config_of(run_dir, audience.warn), config)
             self.session, found = continue_from(checkpoints, lambda: Session(config), audience.warn)
             check_space(self.session, run_dir.path)
-        except MemoryError:
-            run_dir.abandon()
-            slots = config.agent.schedule.replay_capacity
-            raise UserError(
-                f"there is not enough memory for a replay of {slots:,} frames: lower --schedule.replay-capacity"
-            ) from None
         except BaseException:
             run_dir.abandon()
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,11 @@ class RunDir:
                 f"run directory {path} cannot be made: {error.strerror}; choose another with --run-dir"
             ) from None
         return run_dir
+
+    def command(self, verb: str, env: str) -> str:
+        """What to type for this run; a class of the user's own must be named again, or it is not imported."""
+        own = env.removeprefix("gym/")
+        return shlex.join(["c2d", verb, str(self.path), *(["--env", own] if ":" in own else [])])
 
     @property
     def harmless(self) -> set[Path]:

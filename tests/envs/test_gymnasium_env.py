@@ -1,6 +1,5 @@
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -175,11 +174,15 @@ def test_names_that_lead_nowhere(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [("def f(:", r"SyntaxError: .*broken_env_\d.py, line 1"), ("1 / 0", r"ZeroDivisionError.*env_\d.py, line 1\)$")],
+    ("name", "text", "message"),
+    [
+        ("unfinished_env", "def f(:", r"SyntaxError: .*unfinished_env.py, line 1"),
+        ("raising_env", "1 / 0", r"ZeroDivisionError.*raising_env.py, line 1\)$"),
+    ],
 )
-def test_a_module_that_cannot_be_imported(text: str, message: str, tmp_path: Path, monkeypatch: Any) -> None:
-    name = f"broken_env_{len(text) % 10}"
+def test_a_module_that_cannot_be_imported(
+    name: str, text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match=f"Importing '{name}' failed: {message}"):

@@ -7,14 +7,14 @@ import shlex
 from rich.console import Console
 
 from c2d.training import run as run_module
-from c2d.training.progress import ProgressDisplay, command
+from c2d.training.progress import ProgressDisplay
 from c2d.training.rundir import RunDir
 from tests.training.short_runs import short_config
 
 
-def shown(tmp_path, width):
+def shown(tmp_path):
     out = io.StringIO()
-    console = Console(file=out, force_terminal=True, width=width, height=40, soft_wrap=True, highlight=False)
+    console = Console(file=out, force_terminal=True, width=80, height=40, soft_wrap=True, highlight=False)
     config = short_config("gym/CartPole-v1", tmp_path / "run", iterations=3, steps=40)
     run_module.run(config, [ProgressDisplay(console)])
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
@@ -22,7 +22,7 @@ def shown(tmp_path, width):
 
 def test_the_live_display_is_never_shown_as_markup(tmp_path):
     """Lines printed above it are plain text, and whoever prints them has the display drawn again."""
-    seen = shown(tmp_path, 80)
+    seen = shown(tmp_path)
     assert "iteration 3/3 | 120 steps" in seen and "steps/s" in seen  # its lines, and itself
     assert seen.count("iteration 1/3") > 1  # drawn while the line of the first iteration was printed
     assert "[dim]" not in seen and "[bold]" not in seen
@@ -30,6 +30,6 @@ def test_the_live_display_is_never_shown_as_markup(tmp_path):
 
 def test_commands_can_be_typed_as_they_are_printed(tmp_path):
     path = tmp_path / "with a space and ü"
-    words = shlex.split(command("evaluate", RunDir(path), "gym/my_package.my_module:MyEnv"))
+    words = shlex.split(RunDir(path).command("evaluate", "gym/my_package.my_module:MyEnv"))
     assert words == ["c2d", "evaluate", str(path), "--env", "my_package.my_module:MyEnv"]
-    assert command("resume", RunDir("runs/a"), "atari/breakout") == "c2d resume runs/a"
+    assert RunDir("runs/a").command("resume", "atari/breakout") == "c2d resume runs/a"

@@ -166,8 +166,9 @@ function drawCommands() {
   const { row } = detail;
   const path = `${place}/${row.id === "." ? "" : row.id}`.replace(/\/$/, "");
   const quoted = /^[\w./-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`;
-  const commands = [`c2d evaluate ${quoted}`, `c2d report ${quoted} --out ${quoted}/report`];
-  if (row.resumable) commands.unshift(`c2d resume ${quoted}`);
+  const own = row.env?.includes(":") ? ` --env ${row.env.replace(/^gym\//, "")}` : ""; // or it is not imported
+  const commands = [`c2d evaluate ${quoted}${own}`, `c2d report ${quoted} --out ${quoted}/report`];
+  if (row.resumable) commands.unshift(`c2d resume ${quoted}${own}`);
   byId("commands").replaceChildren(...commands.map((text) => {
     const button = el("button", { onclick: async () => { await navigator.clipboard?.writeText(text); button.textContent = "Copied"; } }, "Copy");
     return el("div.command", {}, el("code", {}, text), button);

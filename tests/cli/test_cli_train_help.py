@@ -1,0 +1,62 @@
+"""c2d train --help: every setting, and what decides which there are."""
+
+import re
+
+import pytest
+
+from c2d.cli.main import main
+from c2d.cli.train import read
+
+# Option and default for each row of the tables in the paper's appendix.
+PAPER = {
+    "--head.atoms": "32", "--optim.learning-rate": "5e-05", "--optim.eps": "0.0003125", "--optim.clip-norm": "10.0",
+    "--iterations": "200", "--schedule.steps-per-iteration": "250000", "--schedule.replay-capacity": "1000000",
+    "--schedule.random-history": "20000", "--schedule.epsilon-initial": "1.0", "--schedule.epsilon-min": "0.01",
+    "--schedule.epsilon-decay-steps": "250000", "--schedule.target-period": "8000", "--schedule.update-period": "4",
+    "--schedule.batch-size": "32", "--schedule.gamma": "0.99", "--phi.kind": "scaled_h", "--phi.eps": "0.001",
+    "--phi.beta": "1.99", "--head.alpha": "50.0", "--head.train-alpha": "True", "--head.c": "5.0",
+    "--head.hidden": "512", "--head.embedding": "512", "--rules.frame-size": "84", "--rules.cap-steps": "27000",
+    "--rules.action-repeat": "4", "--rules.stack": "4", "--rules.life-loss-ends-episode": "True",
+    "--rules.sticky": "0.25", "--encoder.norm": "column",
+}  # fmt: skip
+
+
+def helped(capsys, monkeypatch, *words):
+    """Option -> its help text. The page has frames, or blanks in their place."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as exit:
+        main(["train", *words, "--help"])
+    assert exit.value.code == 0
+    lines = []
+    for line in re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines():
+        match = re.match(r"^[│ ] (--[a-z0-9.-]+) (.*)$", line.rstrip("│"))
+        if match:
+            lines.append([match[1], match[2]])
+        elif lines and line[1:].startswith("     "):
+            lines[-1][1] += " " + line.strip("│")
+    return {option: " ".join(text.split()) for option, text in lines}
+
+
+def test_help_lists_every_hyperparameter_of_the_paper(capsys, monkeypatch):
+    options = helped(capsys, monkeypatch)
+    for option, default in PAPER.items():
+        assert options[option].endswith(f"(default: {default})"), (option, options[option])
+
+
+def test_help_explains_what_decides_the_settings(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        read(["gym/CartPole-v1", "--head", "quantile", "--loss", "quantile-huber", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    wanted = ["ENV: an Atari game", "--config FILE: begin with", "--encoder: network from the observation"]
+    wanted += ["mlp, impala (default: mlp)", "fraction, conjugated (default: quantile)", "rmsprop (default: adam)"]
+    for words in wanted:
+        assert words in text, words
+
+
+@pytest.mark.parametrize("env", ["breakout", "minatar/breakout", "gym/CartPole-v1"])
+def test_every_option_is_explained(env, capsys, monkeypatch):
+    options = helped(capsys, monkeypatch, env)
+    assert len(options) > 38
+    for option, text in options.items():
+        words = text.partition(" ")[2].partition("(default")[0]
+        assert len(words) > 12, (option, text)
