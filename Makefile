@@ -14,11 +14,13 @@ help: ## list the targets
 
 setup: $(READY) ## make the virtual environment .venv with pinned dependencies
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt setup.py $(wildcard c2d/*/*.c)
 	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is needed; name it with: make PYTHON=/path/to/python3.11 ..."; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@$(BIN)/python -c 'import torch, c2d.nets._kernels, c2d.envs._screen' 2>/dev/null \
+		|| echo "NO C COMPILER: c2d/nets/kernels.c and c2d/envs/screen.c were not compiled (try: sudo apt-get install gcc, then make clean); training works without them, about 6 % slower, and their tests will be LEFT OUT"
 	@touch $@
 
 quickstart: $(READY) ## train C2D on MinAtar Breakout for some minutes and see that it learned
@@ -85,4 +87,5 @@ study-rates: $(READY) ## measure every recipe with one thread, for the forecasts
 	$(BIN)/python bench/rates.py /tmp/c2d-rates-atari.json /tmp/c2d-rates-minatar.json
 
 clean: ## remove the virtual environments and caches (runs/ stays)
+	find c2d -name "*.so" -delete
 	rm -rf $(VENV) $(PEERS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -10,6 +10,8 @@ os.environ.setdefault("RAY_worker_niceness", "0")  # its processes are waited fo
 import pytest
 import torch
 
+from c2d.nets import native
+
 torch.set_num_threads(1)
 
 
@@ -17,3 +19,11 @@ torch.set_num_threads(1)
 def _one_thread():
     yield
     torch.set_num_threads(1)
+
+
+@pytest.fixture(params=["C", "PyTorch"])
+def kernels(request, monkeypatch):
+    """The same with the loops of kernels.c and without them."""
+    if request.param == "C" and not native.AVAILABLE:
+        pytest.skip("NO C COMPILER when the package was installed: kernels.c is not tested")
+    monkeypatch.setattr(native, "AVAILABLE", request.param == "C")

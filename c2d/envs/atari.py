@@ -47,7 +47,7 @@ class AtariGame:
         height, width = self._ale.getScreenDims()
         self._resize = _resizer(height, width, rules)
         self._screen = self._resize.screen
-        self._earlier = np.empty_like(self._screen)  # the frame before the last one of a step
+        self._earlier = self._resize.earlier  # the frame before the last one of a step
         self._last = NOOP  # the action executed in the last emulated frame
         self._lives = 0
         self._steps = self._frames = 0  # of the whole game
@@ -76,8 +76,7 @@ class AtariGame:
         self._steps += 1
         if not ended and repeats > 1:
             self._grab(self._screen)
-            np.maximum(self._screen, self._earlier, out=self._screen)
-            frame = self._resize()
+            frame = self._resize(pooled=True)
         else:
             frame = self._frame()
         capped = self._steps == rules.cap_steps or self._frames == rules.cap_frames

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from c2d.errors import UserError
+from c2d.nets import native
 from c2d.nets.layers import BatchNormReLU
 
 Norm = Literal["column", "channel", "none"]
@@ -68,6 +69,8 @@ class Convolutions(nn.Module):
 
 def channels_last(obs: Tensor) -> Tensor:
     """Planes of bytes as floats in channels-last memory; plane by plane, which is three times faster than `.to`."""
+    if native.takes(obs, torch.uint8):
+        return native.channels_last(obs)
     batch, channels, height, width = obs.shape
     x = torch.empty(batch, height, width, channels, device=obs.device)
     for channel in range(channels):

@@ -11,6 +11,7 @@ from typing import Any
 
 from c2d.config import Config
 from c2d.envs.spec import Environment
+from c2d.nets import native
 
 _PACKAGES = ("c2d", "torch", "numpy", "gymnasium", "ale-py", "minatar", "opencv-python-headless", "lz4")
 
@@ -39,13 +40,14 @@ def digest(facts: dict[str, Any]) -> str:
 
 
 def versions() -> dict[str, str]:
+    """Of all that results can depend on to the last bit."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return {**found, "kernels": "C" if native.AVAILABLE else "PyTorch"}
 
 
 def machine(threads: int) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from c2d.envs.atari import AtariGame
 from c2d.envs.games import GAMES
 from c2d.envs.make import make
 from c2d.envs.protocols import PROTOCOLS
-from c2d.envs.resize import Resizer
 from c2d.errors import UserError
 from tests.envs.replay_worker import digest, encode
 
@@ -121,18 +120,6 @@ def test_frames_are_the_pooled_screens_resized_by_opencv(key: str, changes: dict
         size = (rules.frame_size, rules.frame_size)
         wanted = cv2.resize(np.maximum(screens[-2], screens[-1]), size, interpolation=kernel)
         np.testing.assert_array_equal(step.frame[0], wanted)
-
-
-def test_only_what_changed_is_resized_but_nothing_is_missed() -> None:
-    """Screens on which bands light up, change and go black again."""
-    resizer, rng = Resizer(210, 160, 84, "area"), np.random.default_rng(0)
-    for _ in range(40):
-        rows = rng.integers(0, 210, size=3)
-        resizer.screen[rows[0]] = rng.integers(0, 256, size=160)
-        resizer.screen[rows[1] : rows[1] + 30] = 0
-        resizer.screen[rows[2], rng.integers(160)] ^= 255
-        wanted = cv2.resize(resizer.screen, (84, 84), interpolation=cv2.INTER_AREA)
-        np.testing.assert_array_equal(resizer()[0], wanted)
 
 
 def test_the_passport_names_every_rule_and_is_json() -> None:

@@ -10,7 +10,8 @@ from c2d.agents.parts import Optim
 from c2d.nets.layers import BatchNormReLU
 from c2d.nets.network import MODES, ValueNetwork
 
-SHAPES = [(2, 3, 4, 5), (32, 32, 20, 20), (5, 1, 1, 3), (1, 7, 6, 1)]
+pytestmark = pytest.mark.usefixtures("kernels")
+SHAPES = [(2, 3, 4, 5), (32, 32, 20, 20), (5, 1, 1, 3), (1, 7, 6, 1), (3, 40, 23, 4)]
 
 
 def pictures(shape, dtype=torch.float32, seed=0):

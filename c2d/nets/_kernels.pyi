@@ -1,0 +1,48 @@
+"""kernels.c: addresses of float32 (or u8) memory, sizes, and threads. Only native.py calls these."""
+
+def column_norm(
+    x: int,
+    y: int,
+    rows: int,
+    width: int,
+    channels: int,
+    weight: int,
+    bias: int,
+    eps: float,
+    mean: int,
+    var: int,
+    affine: int,
+    threads: int,
+    /,
+) -> None: ...
+def column_norm_backward(
+    grad: int,
+    x: int,
+    out: int,
+    rows: int,
+    width: int,
+    channels: int,
+    weight: int,
+    mean: int,
+    var: int,
+    eps: float,
+    affine: int,
+    grad_weight: int,
+    grad_bias: int,
+    threads: int,
+    /,
+) -> None: ...
+def running_norm(
+    x: int,
+    y: int,
+    rows: int,
+    width: int,
+    channels: int,
+    weight: int,
+    bias: int,
+    mean: int,
+    var: int,
+    eps: float,
+    /,
+) -> None: ...
+def channels_last(planes: int, out: int, pictures: int, channels: int, places: int, threads: int, /) -> None: ...

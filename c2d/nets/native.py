@@ -1,0 +1,101 @@
+"""What kernels.c does for tensors in the processor's memory; absent if no compiler was there at installation.
+
+The same as PyTorch's operations in layers.py and encoders.py up to rounding, in fewer passes over memory.
+`C2D_KERNELS=off` leaves it aside.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+try:
+    if os.environ.get("C2D_KERNELS") == "off":
+        raise ImportError
+    from c2d.nets import _kernels
+except ImportError:
+    AVAILABLE = False
+else:
+    AVAILABLE = True
+
+
+def takes(x: Tensor, kind: torch.dtype = torch.float32) -> bool:
+    """Whether there are kernels for this tensor."""
+    return AVAILABLE and x.dtype is kind and x.device.type == "cpu" and x.numel() > 0
+
+
+class ColumnNormReLU(torch.autograd.Function):
+    """As layers.ColumnNormReLU. x [B·H, W·C] -> y alike, mean [W], variance [W]"""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, width: int) -> tuple[Tensor, ...]:
+        x = x.contiguous()
+        y, statistics = torch.empty_like(x), x.new_empty(4, width)
+        mean, var, scale, _shift = statistics.unbind()
+        _kernels.column_norm(
+            x.data_ptr(),
+            y.data_ptr(),
+            *_sizes(x, width),
+            weight.data_ptr(),
+            bias.data_ptr(),
+            eps,
+            mean.data_ptr(),
+            var.data_ptr(),
+            scale.data_ptr(),  # the shift lies behind it
+            torch.get_num_threads(),
+        )
+        ctx.save_for_backward(x, weight, statistics)
+        ctx.eps = eps
+        ctx.mark_non_differentiable(mean, var)
+        return y, mean, var
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, statistics = ctx.saved_tensors
+        grad, width = grad.contiguous(), weight.numel()
+        grad_x, grad_weight, grad_bias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
+        mean, var, scale, _ = statistics.unbind()
+        _kernels.column_norm_backward(
+            grad.data_ptr(),
+            x.data_ptr(),
+            grad_x.data_ptr(),
+            *_sizes(x, width),
+            weight.data_ptr(),
+            mean.data_ptr(),
+            var.data_ptr(),
+            ctx.eps,
+            scale.data_ptr(),
+            grad_weight.data_ptr(),
+            grad_bias.data_ptr(),
+            torch.get_num_threads(),
+        )
+        return grad_x, grad_weight, grad_bias, None, None
+
+
+def running_norm_relu(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, eps: float) -> Tensor:
+    """ReLU(weight_w · (x − mean_w)/√(var_w + eps) + bias_w), without gradient. [B·H, W·C] -> alike"""
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    addresses = (weight.data_ptr(), bias.data_ptr(), mean.data_ptr(), var.data_ptr())
+    _kernels.running_norm(x.data_ptr(), y.data_ptr(), *_sizes(x, weight.numel()), *addresses, eps)
+    return y
+
+
+def channels_last(obs: Tensor) -> Tensor:
+    """Planes of bytes as floats in channels-last memory. [B, C, H, W] u8 -> alike f32"""
+    obs = obs.contiguous()
+    batch, channels, height, width = obs.shape
+    x = torch.empty(batch, height, width, channels)
+    _kernels.channels_last(obs.data_ptr(), x.data_ptr(), batch, channels, height * width, torch.get_num_threads())
+    return x.permute(0, 3, 1, 2)
+
+
+def _sizes(x: Tensor, width: int) -> tuple[int, int, int]:
+    """rows, columns of the image, channels"""
+    rows, columns = x.shape
+    return rows, width, columns // width
