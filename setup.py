@@ -1,4 +1,4 @@
-"""The two optional modules in C. Everything else about the package is in pyproject.toml."""
+"""The optional modules in C. Everything else about the package is in pyproject.toml."""
 
 import sys
 
@@ -10,9 +10,16 @@ THREADS = ["-fopenmp"] if sys.platform == "linux" else []
 # OpenCV rounds products before it adds them: so does its twin. Only then may roundings be vectorized.
 AS_OPENCV = ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 
+
+def compiled(name: str, source: str, arguments: list[str]) -> Extension:
+    depends = ["c2d/nets/lanes.h"] if "nets" in source else []
+    return Extension(name, [source], depends=depends, extra_compile_args=["-O3", *arguments], optional=True)
+
+
 setup(
     ext_modules=[
-        Extension("c2d.nets._kernels", ["c2d/nets/kernels.c"], extra_compile_args=["-O3", *THREADS], optional=True),
-        Extension("c2d.envs._screen", ["c2d/envs/screen.c"], extra_compile_args=["-O3", *AS_OPENCV], optional=True),
+        compiled("c2d.nets._kernels", "c2d/nets/kernels.c", THREADS),
+        compiled("c2d.nets._dense", "c2d/nets/dense.c", THREADS),
+        compiled("c2d.envs._screen", "c2d/envs/screen.c", AS_OPENCV),
     ]
 )

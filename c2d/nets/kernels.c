@@ -4,32 +4,18 @@
  * taken in blocks of rows of a fixed size, so that results do not depend on the number of threads. The threads are
  * those of the OpenMP that PyTorch has loaded: nothing is linked here, PyTorch is imported first.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "lanes.h"
 
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
-
-#if defined(__x86_64__) && defined(__linux__) && !defined(__clang__) && __GNUC__ >= 12
-#define FAST __attribute__((target_clones("arch=x86-64-v3", "default"))) /* wide vectors where the processor has them */
-#else
-#define FAST
-#endif
 
 #define BLOCK 32 /* rows whose sums are taken in float32 before they go to float64 */
-#define LANES 8
 
-typedef Py_ssize_t Count;
-typedef float Lanes __attribute__((vector_size(4 * LANES)));
 typedef int32_t Mask __attribute__((vector_size(4 * LANES)));
+#define EXCEPT(mask, lanes) ((Lanes)(~(mask) & (Mask)(lanes)))
 
-typedef float Unaligned __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-#define load(from) (*(const Unaligned *)(from))
-#define except(mask, lanes) ((Lanes)(~(mask) & (Mask)(lanes)))
-
-static inline __attribute__((always_inline)) double total(Lanes lanes)
+INLINE double total(Lanes lanes)
 {
     double sum = 0;
     for (int k = 0; k < LANES; k++) sum += lanes[k];
@@ -47,7 +33,7 @@ FAST static void column_sums(const float *x, Count rows, Count stride, Count cha
     for (Count i = 0; i < rows; i++, x += stride) {
         Count j = 0;
         for (; j + 2 * LANES <= channels; j += 2 * LANES) { /* two at a time: neither waits for the other's sum */
-            Lanes d = load(x + j) - pivot, d_2 = load(x + j + LANES) - pivot;
+            Lanes d = LOAD(x + j) - pivot, d_2 = LOAD(x + j + LANES) - pivot;
             sum += d;
             sum_2 += d_2;
             square += d * d;
@@ -72,9 +58,9 @@ FAST static void column_products(const float *g, const float *x, Count rows, Cou
     for (Count i = 0; i < rows; i++, x += stride, g += stride) {
         Count j = 0;
         for (; j + 2 * LANES <= channels; j += 2 * LANES) {
-            Lanes value = load(x + j), value_2 = load(x + j + LANES);
-            Lanes v = except(value * scale + shift <= 0, load(g + j));
-            Lanes v_2 = except(value_2 * scale + shift <= 0, load(g + j + LANES));
+            Lanes value = LOAD(x + j), value_2 = LOAD(x + j + LANES);
+            Lanes v = EXCEPT(value * scale + shift <= 0, LOAD(g + j));
+            Lanes v_2 = EXCEPT(value_2 * scale + shift <= 0, LOAD(g + j + LANES));
             sum += v;
             sum_2 += v_2;
             product += v * (value - center);

@@ -150,6 +150,9 @@ class PlainLinear(nn.Linear):
     """A dense layer that takes, and ignores, the generator of noisy ones."""
 
     def forward(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:  # [..., D] -> [..., D']
+        if native.takes_rows(x):
+            y: Tensor = native.Dense.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
+            return y
         if x.dim() == 2 and len(x) > 1:  # W·xᵀ: BLAS divides it better between threads
             return torch.addmm(self.bias.unsqueeze(1), self.weight, x.t()).t()
         return F.linear(x, self.weight, self.bias)

@@ -16,11 +16,13 @@ from torch.autograd.function import once_differentiable
 try:
     if os.environ.get("C2D_KERNELS") == "off":
         raise ImportError
-    from c2d.nets import _kernels
+    from c2d.nets import _dense, _kernels
 except ImportError:
     AVAILABLE = False
 else:
     AVAILABLE = True
+
+_ROWS = (8, 16, 24, 32, 40, 48, 56, 64)
 
 
 def takes(x: Tensor, kind: torch.dtype = torch.float32) -> bool:
@@ -75,6 +77,53 @@ class ColumnNormReLU(torch.autograd.Function):
             torch.get_num_threads(),
         )
         return grad_x, grad_weight, grad_bias, None, None
+
+
+def takes_rows(x: Tensor) -> bool:
+    """Whether there is a product for these inputs of a dense layer; with more rows libraries are as fast. [B, D]"""
+    return takes(x) and x.dim() == 2 and x.shape[0] in _ROWS and x.shape[1] % 8 == 0
+
+
+class Dense(torch.autograd.Function):
+    """x·wᵀ + bias, computed and kept as its transpose. [B, D], [D', D], [D'] -> [B, D']"""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        x, weight = x.contiguous(), weight.contiguous()
+        y = x.new_empty(len(bias), len(x))
+        _dense.dense(
+            x.data_ptr(),
+            weight.data_ptr(),
+            bias.data_ptr(),
+            y.data_ptr(),
+            len(x),
+            x.shape[1],
+            len(bias),
+            torch.get_num_threads(),
+        )
+        ctx.save_for_backward(x, weight)
+        return y.t()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        transposed = grad.t().contiguous()
+        grad_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        grad_weight, grad_bias = torch.empty_like(weight), weight.new_empty(len(weight))
+        _dense.dense_backward(
+            transposed.data_ptr(),
+            x.data_ptr(),
+            weight.data_ptr(),
+            0 if grad_x is None else grad_x.data_ptr(),
+            grad_weight.data_ptr(),
+            grad_bias.data_ptr(),
+            len(x),
+            x.shape[1],
+            len(weight),
+            torch.get_num_threads(),
+        )
+        return grad_x, grad_weight, grad_bias
 
 
 def running_norm_relu(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, eps: float) -> Tensor:

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from c2d.nets import layers, native
 from c2d.nets.encoders import channels_last
-from c2d.nets.layers import BatchNormReLU, ColumnNormReLU
+from c2d.nets.layers import BatchNormReLU, ColumnNormReLU, PlainLinear
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="NO C COMPILER when the package was installed")
 
@@ -81,3 +82,69 @@ def test_pixels_in_channels_last_order(shape):
     for given in (obs, obs.permute(0, 1, 3, 2)):
         x = channels_last(given)
         assert x.dtype == torch.float32 and x.permute(0, 2, 3, 1).is_contiguous() and torch.equal(x, given.float())
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize(
+    ("rows", "inputs", "outputs"), [(32, 3136, 512), (64, 1024, 128), (8, 8, 1), (16, 24, 5), (40, 56, 7), (24, 904, 3)]
+)
+def test_dense_against_float64(rows, inputs, outputs, threads):
+    torch.set_num_threads(threads)
+    given = [drawn(rows, inputs), drawn(outputs, inputs, seed=1), drawn(outputs, seed=2)]
+    upstream, results = drawn(rows, outputs, seed=3), []
+    for function, dtype in ((native.Dense.apply, torch.float32), (F.linear, torch.float64)):
+        leaves = [tensor.to(dtype, copy=True).requires_grad_() for tensor in given]
+        y = function(*leaves)
+        y.backward(upstream.to(dtype))
+        results.append([y.detach().double(), *(leaf.grad.double() for leaf in leaves)])
+    for got, exact in zip(*results, strict=True):
+        torch.testing.assert_close(got, exact, rtol=1e-5, atol=2e-6 * float(exact.abs().max()))
+
+
+def test_dense_results_do_not_depend_on_the_number_of_threads():
+    layer, found = PlainLinear(3136, 50), []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        layer.zero_grad()
+        x = drawn(32, 3136).requires_grad_()
+        y = layer(x)
+        y.square().sum().backward()
+        found.append([y.detach(), x.grad, layer.weight.grad.clone(), layer.bias.grad.clone()])
+    assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
+
+
+def test_dense_memory_in_any_order():
+    layer = PlainLinear(16, 4)
+    x = drawn(16, 32).t()  # [32, 16], not contiguous
+    torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias))
+    (layer(x) * drawn(4, 32).t()).sum().backward()  # and such a gradient
+    torch.testing.assert_close(layer.weight.grad, drawn(4, 32) @ x)
+    torch.testing.assert_close(layer.bias.grad, drawn(4, 32).sum(1))
+
+
+def test_a_first_dense_layer_asks_for_no_gradient_of_its_input():
+    layer = PlainLinear(16, 4)
+    layer(drawn(8, 16)).sum().backward()
+    torch.testing.assert_close(layer.weight.grad, drawn(8, 16).sum(0).expand(4, 16))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "used"),
+    [
+        ((32, 24), torch.float32, True),
+        ((64, 24), torch.float32, True),
+        ((1, 24), torch.float32, False),
+        ((33, 24), torch.float32, False),
+        ((256, 24), torch.float32, False),
+        ((32, 21), torch.float32, False),
+        ((32, 24), torch.float64, False),
+        ((4, 8, 24), torch.float32, False),
+    ],
+)
+def test_dense_layers_use_it_where_it_can_be_used(shape, dtype, used, monkeypatch):
+    calls = []
+    kernel = native._dense.dense
+    monkeypatch.setattr(native._dense, "dense", lambda *a: (calls.append(a), kernel(*a)))
+    layer, x = PlainLinear(shape[-1], 3).to(dtype), drawn(*shape).to(dtype)
+    torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias))
+    assert bool(calls) == used
