@@ -9,9 +9,10 @@ def column_norm(
     weight: int,
     bias: int,
     eps: float,
-    mean: int,
-    var: int,
-    affine: int,
+    statistics: int,  # mean, variance, scale, shift: 4 × width
+    running_mean: int,  # 0 leaves them as they are
+    running_var: int,
+    momentum: float,
     threads: int,
     /,
 ) -> None: ...
@@ -23,26 +24,16 @@ def column_norm_backward(
     width: int,
     channels: int,
     weight: int,
-    mean: int,
-    var: int,
+    statistics: int,
     eps: float,
-    affine: int,
     grad_weight: int,
     grad_bias: int,
     threads: int,
     /,
 ) -> None: ...
 def running_norm(
-    x: int,
-    y: int,
-    rows: int,
-    width: int,
-    channels: int,
-    weight: int,
-    bias: int,
-    mean: int,
-    var: int,
-    eps: float,
-    /,
+    x: int, rows: int, width: int, channels: int, weight: int, bias: int, mean: int, var: int, eps: float, /
 ) -> None: ...
-def channels_last(planes: int, out: int, pictures: int, channels: int, places: int, threads: int, /) -> None: ...
+def channels_last(
+    planes: int, out: int, pictures: int, channels: int, places: int, scale: float, threads: int, /
+) -> None: ...

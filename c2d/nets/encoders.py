@@ -53,8 +53,7 @@ class Convolutions(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, obs: Tensor) -> Tensor:  # [B, C, H, W] u8 or f32 -> [B, D] f32
-        x = channels_last(obs)
-        scale = self.pixel_scale
+        x, scale = channels_last(obs, self.pixel_scale)
         for convolution, activation, pad in zip(self.convolutions, self.activations, self.pads, strict=True):
             assert isinstance(convolution, nn.Conv2d)
             weight: Tensor = convolution.weight
@@ -67,15 +66,15 @@ class Convolutions(nn.Module):
         return x.permute(0, 2, 3, 1).flatten(1)
 
 
-def channels_last(obs: Tensor) -> Tensor:
-    """Planes of bytes as floats in channels-last memory; plane by plane, which is three times faster than `.to`."""
+def channels_last(obs: Tensor, scale: float) -> tuple[Tensor, float]:
+    """Planes of bytes as floats in channels-last memory, and by what they are still to be multiplied."""
     if native.takes(obs, torch.uint8):
-        return native.channels_last(obs)
+        return native.channels_last(obs, scale), 1.0
     batch, channels, height, width = obs.shape
     x = torch.empty(batch, height, width, channels, device=obs.device)
-    for channel in range(channels):
+    for channel in range(channels):  # plane by plane, which is three times faster than `.to`
         x[..., channel] = obs[:, channel]
-    return x.permute(0, 3, 1, 2)
+    return x.permute(0, 3, 1, 2), scale
 
 
 def _pad(size: int, kernel: int, stride: int, padding: Padding) -> tuple[int, int]:
@@ -118,7 +117,8 @@ class Impala(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, obs: Tensor) -> Tensor:  # [B, C, H, W] u8 or f32 -> [B, D] f32
-        x = channels_last(obs) * self.pixel_scale
+        x, scale = channels_last(obs, self.pixel_scale)
+        x = x * scale
         for block in self.blocks:
             first, *residual = list(block.children())
             x = F.max_pool2d(first(x), 3, stride=2, padding=1)

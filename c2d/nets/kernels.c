@@ -76,7 +76,7 @@ FAST static void column_products(const float *g, const float *x, Count rows, Cou
     out[1] = rest_product + total(product + product_2);
 }
 
-FAST static void affine_relu(const float *restrict x, float *restrict y, Count rows, Count width, Count channels,
+FAST static void affine_relu(const float *x, float *y, Count rows, Count width, Count channels,
                              const float *scale, const float *shift)
 {
     for (Count i = 0; i < rows; i++)
@@ -126,16 +126,16 @@ static void all_blocks(const double *sums, Count blocks, Count width, Count w, d
 
 static PyObject *column_norm(PyObject *self, PyObject *args)
 {
-    unsigned long long x_, y_, weight_, bias_, mean_, var_, affine_;
+    unsigned long long x_, y_, weight_, bias_, statistics, running_mean_, running_var_;
     Count rows, width, channels;
-    double eps;
+    double eps, momentum;
     int threads;
-    if (!PyArg_ParseTuple(args, "KKnnnKKdKKKi", &x_, &y_, &rows, &width, &channels, &weight_, &bias_, &eps, &mean_,
-                          &var_, &affine_, &threads))
+    if (!PyArg_ParseTuple(args, "KKnnnKKdKKKdi", &x_, &y_, &rows, &width, &channels, &weight_, &bias_, &eps, &statistics,
+                          &running_mean_, &running_var_, &momentum, &threads))
         return NULL;
     const float *x = (const float *)x_, *weight = (const float *)weight_, *bias = (const float *)bias_;
-    float *y = (float *)y_, *mean = (float *)mean_, *var = (float *)var_;
-    float *scale = (float *)affine_, *shift = scale + width;
+    float *y = (float *)y_, *running_mean = (float *)running_mean_, *running_var = (float *)running_var_;
+    float *mean = (float *)statistics, *var = mean + width, *scale = var + width, *shift = scale + width;
     Count stride = width * channels, blocks = (rows + BLOCK - 1) / BLOCK;
     double *sums = malloc(2 * blocks * width * sizeof(double));
     if (sums == NULL) return PyErr_NoMemory();
@@ -159,6 +159,10 @@ static PyObject *column_norm(PyObject *self, PyObject *args)
         mean[w] = (float)(mean[w] + beyond);
         scale[w] = (float)(weight[w] / sqrt(variance + eps));
         shift[w] = bias[w] - mean[w] * scale[w];
+        if (running_mean != NULL) {
+            running_mean[w] += (float)(momentum * (mean[w] - running_mean[w]));
+            running_var[w] += (float)(momentum * (variance * count / (count - 1) - running_var[w]));
+        }
     }
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (Count block = 0; block < blocks; block++)
@@ -171,16 +175,15 @@ static PyObject *column_norm(PyObject *self, PyObject *args)
 
 static PyObject *column_norm_backward(PyObject *self, PyObject *args)
 {
-    unsigned long long g_, x_, out_, weight_, mean_, var_, affine_, grad_weight_, grad_bias_;
+    unsigned long long g_, x_, out_, weight_, statistics, grad_weight_, grad_bias_;
     Count rows, width, channels;
     double eps;
     int threads;
-    if (!PyArg_ParseTuple(args, "KKKnnnKKKdKKKi", &g_, &x_, &out_, &rows, &width, &channels, &weight_, &mean_, &var_,
-                          &eps, &affine_, &grad_weight_, &grad_bias_, &threads))
+    if (!PyArg_ParseTuple(args, "KKKnnnKKdKKi", &g_, &x_, &out_, &rows, &width, &channels, &weight_, &statistics, &eps,
+                          &grad_weight_, &grad_bias_, &threads))
         return NULL;
     const float *g = (const float *)g_, *x = (const float *)x_, *weight = (const float *)weight_;
-    const float *mean = (const float *)mean_, *var = (const float *)var_;
-    const float *scale = (const float *)affine_, *shift = scale + width;
+    const float *mean = (const float *)statistics, *var = mean + width, *scale = var + width, *shift = scale + width;
     float *out = (float *)out_, *grad_weight = (float *)grad_weight_, *grad_bias = (float *)grad_bias_;
     Count stride = width * channels, blocks = (rows + BLOCK - 1) / BLOCK;
     double *sums = malloc(2 * blocks * width * sizeof(double) + 2 * width * sizeof(float));
@@ -213,13 +216,13 @@ static PyObject *column_norm_backward(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* by the statistics of the past instead of the batch's */
+/* by the statistics of the past instead of the batch's, in place */
 static PyObject *running_norm(PyObject *self, PyObject *args)
 {
-    unsigned long long x, y, weight_, bias_, mean_, var_;
+    unsigned long long x, weight_, bias_, mean_, var_;
     Count rows, width, channels;
     double eps;
-    if (!PyArg_ParseTuple(args, "KKnnnKKKKd", &x, &y, &rows, &width, &channels, &weight_, &bias_, &mean_, &var_, &eps))
+    if (!PyArg_ParseTuple(args, "KnnnKKKKd", &x, &rows, &width, &channels, &weight_, &bias_, &mean_, &var_, &eps))
         return NULL;
     const float *weight = (const float *)weight_, *bias = (const float *)bias_;
     const float *mean = (const float *)mean_, *var = (const float *)var_;
@@ -230,7 +233,7 @@ static PyObject *running_norm(PyObject *self, PyObject *args)
         scale[w] = (float)(weight[w] / sqrt(var[w] + eps));
         shift[w] = bias[w] - mean[w] * scale[w];
     }
-    affine_relu((const float *)x, (float *)y, rows, width, channels, scale, shift);
+    affine_relu((const float *)x, (float *)x, rows, width, channels, scale, shift);
     Py_END_ALLOW_THREADS;
     free(scale);
     Py_RETURN_NONE;
@@ -238,34 +241,36 @@ static PyObject *running_norm(PyObject *self, PyObject *args)
 
 /* ------------------------------------------------------------------------------------------------------- pixels */
 
-FAST static void interleave(const uint8_t *restrict planes, float *restrict out, Count channels, Count places)
+FAST static void interleave(const uint8_t *restrict planes, float *restrict out, Count channels, Count places,
+                            float scale)
 {
     if (channels == 4) { /* the usual stack of frames */
         const uint8_t *restrict b = planes + places, *restrict c = b + places, *restrict d = c + places;
         for (Count i = 0; i < places; i++) {
-            out[4 * i] = planes[i];
-            out[4 * i + 1] = b[i];
-            out[4 * i + 2] = c[i];
-            out[4 * i + 3] = d[i];
+            out[4 * i] = scale * planes[i];
+            out[4 * i + 1] = scale * b[i];
+            out[4 * i + 2] = scale * c[i];
+            out[4 * i + 3] = scale * d[i];
         }
         return;
     }
     for (Count c = 0; c < channels; c++)
-        for (Count i = 0; i < places; i++) out[i * channels + c] = planes[c * places + i];
+        for (Count i = 0; i < places; i++) out[i * channels + c] = scale * planes[c * places + i];
 }
 
-/* planes of bytes [pictures, channels, places] as floats [pictures, places, channels] */
+/* planes of bytes [pictures, channels, places] as floats [pictures, places, channels] times scale */
 static PyObject *channels_last(PyObject *self, PyObject *args)
 {
     unsigned long long planes, out;
     Count pictures, channels, places;
+    float scale;
     int threads;
-    if (!PyArg_ParseTuple(args, "KKnnni", &planes, &out, &pictures, &channels, &places, &threads)) return NULL;
+    if (!PyArg_ParseTuple(args, "KKnnnfi", &planes, &out, &pictures, &channels, &places, &scale, &threads)) return NULL;
     Count size = channels * places;
     Py_BEGIN_ALLOW_THREADS;
 #pragma omp parallel for num_threads(threads) schedule(static) if (pictures > 1)
     for (Count k = 0; k < pictures; k++)
-        interleave((const uint8_t *)planes + k * size, (float *)out + k * size, channels, places);
+        interleave((const uint8_t *)planes + k * size, (float *)out + k * size, channels, places, scale);
     Py_END_ALLOW_THREADS;
     Py_RETURN_NONE;
 }

@@ -64,25 +64,12 @@ def _widen(channels: int, *per_column: Tensor) -> tuple[Tensor, ...]:
 
 
 def _column_norm_relu(x: Tensor, weight: Tensor, bias: Tensor, eps: float, width: int) -> tuple[Tensor, ...]:
-    function = native.ColumnNormReLU if native.takes(x) else ColumnNormReLU
-    y: tuple[Tensor, ...] = function.apply(x, weight, bias, eps, width)  # type: ignore[no-untyped-call]
+    y: tuple[Tensor, ...] = ColumnNormReLU.apply(x, weight, bias, eps, width)  # type: ignore[no-untyped-call]
     return y
 
 
-def _matrix(x: Tensor) -> Tensor:
-    """[B, C, H, W] -> [B·H, W·C], a view if channels-last."""
-    batch, channels, height, width = x.shape
-    return x.permute(0, 2, 3, 1).reshape(batch * height, width * channels)
-
-
-def _picture(matrix: Tensor, shape: torch.Size) -> Tensor:
-    """[B·H, W·C] -> [B, C, H, W] in channels-last memory."""
-    batch, channels, height, width = shape
-    return matrix.view(batch, height, width, channels).permute(0, 3, 1, 2)
-
-
 class BatchNormReLU(nn.Module):
-    """Batch normalization followed by ReLU, for pictures in channels-last memory.
+    """Batch normalization followed by ReLU, for pictures in channels-last memory. Acting may overwrite its input.
 
     axis "channel" is the usual kind. axis "column" takes one mean and variance for each image *column*: Keras'
     default axis (the last) on channels-first tensors, which is what produced the published C2D data (deviates: D01).
@@ -111,9 +98,9 @@ class BatchNormReLU(nn.Module):
         return self._columns(x) if self.axis == "column" else self._channels(x)
 
     def _by_running(self, x: Tensor) -> Tensor:
-        if self.axis == "column" and native.takes(x) and not torch.is_grad_enabled():
+        if self.axis == "column" and not torch.is_grad_enabled() and native.takes(x):
             past = (self.weight, self.bias, self.running_mean, self.running_var)
-            return _picture(native.running_norm_relu(_matrix(x), *past, self.eps), x.shape)
+            return native.running_norm_relu_(x, *past, self.eps)
         scale, shift = self._affine(x)
         return torch.addcmul(shift, x, scale).relu_()
 
@@ -131,13 +118,20 @@ class BatchNormReLU(nn.Module):
         return self._wide
 
     def _columns(self, x: Tensor) -> Tensor:
-        width = x.shape[-1]
-        y, mean, var = _column_norm_relu(_matrix(x), self.weight, self.bias, self.eps, width)
+        if native.takes(x):
+            running = (self.running_mean, self.running_var, self.momentum) if self.mode == "update" else None
+            out: Tensor = native.ColumnNormReLU.apply(  # type: ignore[no-untyped-call]
+                x, self.weight, self.bias, self.eps, running
+            )
+            return out
+        batch, channels, height, width = x.shape
+        matrix = x.permute(0, 2, 3, 1).reshape(batch * height, width * channels)  # a view if channels-last
+        y, mean, var = _column_norm_relu(matrix, self.weight, self.bias, self.eps, width)
         if self.mode == "update":
             count = x.numel() // width
             self.running_mean.lerp_(mean, self.momentum)
             self.running_var.lerp_(var * (count / (count - 1)), self.momentum)
-        return _picture(y, x.shape)
+        return y.view(batch, height, width, channels).permute(0, 3, 1, 2)
 
     def _channels(self, x: Tensor) -> Tensor:
         update = self.mode == "update"

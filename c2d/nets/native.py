@@ -31,47 +31,48 @@ def takes(x: Tensor, kind: torch.dtype = torch.float32) -> bool:
 
 
 class ColumnNormReLU(torch.autograd.Function):
-    """As layers.ColumnNormReLU. x [B·H, W·C] -> y alike, mean [W], variance [W]"""
+    """As layers.ColumnNormReLU, on pictures; moves the running statistics if given. [B, C, H, W] -> alike"""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, width: int) -> tuple[Tensor, ...]:
-        x = x.contiguous()
-        y, statistics = torch.empty_like(x), x.new_empty(4, width)
-        mean, var, scale, _shift = statistics.unbind()
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, running: tuple[Tensor, Tensor, float] | None
+    ) -> Tensor:
+        x = x.contiguous(memory_format=torch.channels_last)
+        y, statistics = torch.empty_like(x), x.new_empty(4, x.shape[3])
+        mean, var, momentum = (
+            (0, 0, 0.0) if running is None else (running[0].data_ptr(), running[1].data_ptr(), running[2])
+        )
         _kernels.column_norm(
             x.data_ptr(),
             y.data_ptr(),
-            *_sizes(x, width),
+            *_sizes(x),
             weight.data_ptr(),
             bias.data_ptr(),
             eps,
-            mean.data_ptr(),
-            var.data_ptr(),
-            scale.data_ptr(),  # the shift lies behind it
+            statistics.data_ptr(),
+            mean,
+            var,
+            momentum,
             torch.get_num_threads(),
         )
         ctx.save_for_backward(x, weight, statistics)
         ctx.eps = eps
-        ctx.mark_non_differentiable(mean, var)
-        return y, mean, var
+        return y
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, statistics = ctx.saved_tensors
-        grad, width = grad.contiguous(), weight.numel()
+        grad = grad.contiguous(memory_format=torch.channels_last)
         grad_x, grad_weight, grad_bias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-        mean, var, scale, _ = statistics.unbind()
         _kernels.column_norm_backward(
             grad.data_ptr(),
             x.data_ptr(),
             grad_x.data_ptr(),
-            *_sizes(x, width),
+            *_sizes(x),
             weight.data_ptr(),
-            mean.data_ptr(),
-            var.data_ptr(),
+            statistics.data_ptr(),
             ctx.eps,
-            scale.data_ptr(),
             grad_weight.data_ptr(),
             grad_bias.data_ptr(),
             torch.get_num_threads(),
@@ -126,25 +127,25 @@ class Dense(torch.autograd.Function):
         return grad_x, grad_weight, grad_bias
 
 
-def running_norm_relu(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, eps: float) -> Tensor:
-    """ReLU(weight_w · (x − mean_w)/√(var_w + eps) + bias_w), without gradient. [B·H, W·C] -> alike"""
-    x = x.contiguous()
-    y = torch.empty_like(x)
+def running_norm_relu_(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, eps: float) -> Tensor:
+    """ReLU(weight_w · (x − mean_w)/√(var_w + eps) + bias_w), in place if channels-last. [B, C, H, W] -> alike"""
+    x = x.contiguous(memory_format=torch.channels_last)
     addresses = (weight.data_ptr(), bias.data_ptr(), mean.data_ptr(), var.data_ptr())
-    _kernels.running_norm(x.data_ptr(), y.data_ptr(), *_sizes(x, weight.numel()), *addresses, eps)
-    return y
+    _kernels.running_norm(x.data_ptr(), *_sizes(x), *addresses, eps)
+    return x
 
 
-def channels_last(obs: Tensor) -> Tensor:
-    """Planes of bytes as floats in channels-last memory. [B, C, H, W] u8 -> alike f32"""
+def channels_last(obs: Tensor, scale: float) -> Tensor:
+    """Planes of bytes as floats in channels-last memory, times `scale`. [B, C, H, W] u8 -> alike f32"""
     obs = obs.contiguous()
     batch, channels, height, width = obs.shape
     x = torch.empty(batch, height, width, channels)
-    _kernels.channels_last(obs.data_ptr(), x.data_ptr(), batch, channels, height * width, torch.get_num_threads())
+    threads = torch.get_num_threads()
+    _kernels.channels_last(obs.data_ptr(), x.data_ptr(), batch, channels, height * width, scale, threads)
     return x.permute(0, 3, 1, 2)
 
 
-def _sizes(x: Tensor, width: int) -> tuple[int, int, int]:
-    """rows, columns of the image, channels"""
-    rows, columns = x.shape
-    return rows, width, columns // width
+def _sizes(x: Tensor) -> tuple[int, int, int]:
+    """Rows of all pictures, columns, channels. [B, C, H, W]"""
+    batch, channels, height, width = x.shape
+    return batch * height, width, channels

@@ -4,9 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from c2d.nets import layers, native
+from c2d.nets import native
 from c2d.nets.encoders import channels_last
-from c2d.nets.layers import BatchNormReLU, ColumnNormReLU, PlainLinear
+from c2d.nets.layers import BatchNormReLU, PlainLinear
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="NO C COMPILER when the package was installed")
 
@@ -15,42 +15,57 @@ def drawn(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def through(function, x, weight, bias, upstream, width, dtype):
-    leaves = [tensor.to(dtype, copy=True).requires_grad_() for tensor in (x, weight, bias)]
-    y, mean, var = function.apply(*leaves, 1e-3, width)
-    y.backward(upstream.to(dtype))
-    return [tensor.detach().double() for tensor in (y, mean, var, *(leaf.grad for leaf in leaves))]
+def pictures(batch, height, width, channels, seed=0):
+    x = 3 * drawn(batch, height, width, channels, seed=seed) + torch.arange(width)[:, None] - 2
+    return x.permute(0, 3, 1, 2)  # channels-last memory
+
+
+def through(norm, x, upstream):
+    """What one layer makes of pictures: outputs, running statistics, gradients."""
+    norm.zero_grad()
+    x = x.clone().requires_grad_()
+    y = norm(x)
+    y.backward(upstream)
+    found = (y, norm.running_mean, norm.running_var, x.grad, norm.weight.grad, norm.bias.grad)
+    return [tensor.detach().double() for tensor in found]
+
+
+def layer(width, channels, mode="update"):
+    norm = BatchNormReLU("column", channels, width)
+    norm.mode = mode
+    with torch.no_grad():
+        norm.weight.copy_(drawn(width, seed=1) + 1.5)
+        norm.bias.copy_(drawn(width, seed=2))
+    return norm
 
 
 @pytest.mark.parametrize(
-    ("rows", "width", "channels"), [(640, 20, 32), (288, 9, 64), (224, 7, 64), (33, 3, 5), (1, 4, 17), (70, 1, 1)]
+    ("batch", "height", "width", "channels"),
+    [(32, 20, 20, 32), (32, 9, 9, 64), (32, 7, 7, 64), (3, 11, 3, 5), (1, 1, 4, 17), (10, 7, 1, 1)],
 )
-def test_norm_against_float64(rows, width, channels):
-    x = 3 * drawn(rows, width * channels) + torch.arange(width).repeat_interleave(channels) - 2
-    weight, bias, upstream = drawn(width, seed=1) + 1.5, drawn(width, seed=2), drawn(rows, width * channels, seed=3)
-    wanted = through(ColumnNormReLU, x, weight, bias, upstream, width, torch.float64)
-    ours = through(native.ColumnNormReLU, x, weight, bias, upstream, width, torch.float32)
+def test_norm_against_float64(batch, height, width, channels):
+    x, upstream = pictures(batch, height, width, channels), pictures(batch, height, width, channels, seed=3)
+    ours = through(layer(width, channels), x, upstream)
+    wanted = through(layer(width, channels).double(), x.double(), upstream.double())
     for got, exact in zip(ours, wanted, strict=True):
         torch.testing.assert_close(got, exact, rtol=1e-5, atol=3e-6 * float(exact.abs().max() + 1))
 
 
 def test_results_do_not_depend_on_the_number_of_threads():
-    x, weight, bias, upstream = drawn(640, 640), drawn(20, seed=1), drawn(20, seed=2), drawn(640, 640, seed=3)
     found = []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
-        found.append(through(native.ColumnNormReLU, x, weight, bias, upstream, 20, torch.float32))
+        found.append(through(layer(20, 32), pictures(32, 20, 20, 32), pictures(32, 20, 20, 32, seed=3)))
     assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
 
 
 @pytest.mark.parametrize("mode", ["batch", "running"])
 def test_what_is_no_number_is_not_hidden(mode):
-    norm = BatchNormReLU("column", 16, 4)
-    norm.mode = mode
-    x = drawn(2, 16, 3, 4).contiguous(memory_format=torch.channels_last)
+    x = pictures(2, 3, 4, 16)
     x[0, 3, 1, 2] = torch.nan
     with torch.no_grad():
-        assert norm(x)[0, 3, 1, 2].isnan() and norm(x)[..., 0].isfinite().all()
+        y = layer(4, 16, mode)(x)
+    assert y[0, 3, 1, 2].isnan() and y[..., 0].isfinite().all()
 
 
 def test_layers_use_it_where_it_can_be_used(monkeypatch):
@@ -62,17 +77,20 @@ def test_layers_use_it_where_it_can_be_used(monkeypatch):
         )
     norm = BatchNormReLU("column", 2, 4)
     norm.mode = "update"
-    x = channels_last(torch.zeros(3, 2, 5, 4, dtype=torch.uint8)).requires_grad_()
+    x, scale = channels_last(torch.ones(3, 2, 5, 4, dtype=torch.uint8), 0.5)
+    assert scale == 1.0 and (x == 0.5).all()  # nothing left to do
+    x.requires_grad_()
     norm(x).sum().backward()
     norm.mode = "running"
     with torch.no_grad():
-        norm(x)
+        norm(x.clone())
     assert calls == ["channels_last", "column_norm", "column_norm_backward", "running_norm"]
     norm(x).sum().backward()  # acting with a gradient: by PyTorch
     norm.double()(x.double())
-    channels_last(torch.zeros(3, 2, 5, 4))
+    assert channels_last(torch.zeros(3, 2, 5, 4), 0.5)[1] == 0.5
+    norm.mode = "batch"
     with pytest.raises(RuntimeError, match="at least one element"):  # PyTorch's own words
-        layers._column_norm_relu(torch.zeros(0, 8), torch.ones(4), torch.zeros(4), 1e-3, 4)
+        norm(torch.zeros(0, 2, 5, 4))
     assert len(calls) == 4
 
 
@@ -80,7 +98,7 @@ def test_layers_use_it_where_it_can_be_used(monkeypatch):
 def test_pixels_in_channels_last_order(shape):
     obs = torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     for given in (obs, obs.permute(0, 1, 3, 2)):
-        x = channels_last(given)
+        x, _ = channels_last(given, 1.0)
         assert x.dtype == torch.float32 and x.permute(0, 2, 3, 1).is_contiguous() and torch.equal(x, given.float())
 
 
@@ -102,30 +120,30 @@ def test_dense_against_float64(rows, inputs, outputs, threads):
 
 
 def test_dense_results_do_not_depend_on_the_number_of_threads():
-    layer, found = PlainLinear(3136, 50), []
+    linear, found = PlainLinear(3136, 50), []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
-        layer.zero_grad()
+        linear.zero_grad()
         x = drawn(32, 3136).requires_grad_()
-        y = layer(x)
+        y = linear(x)
         y.square().sum().backward()
-        found.append([y.detach(), x.grad, layer.weight.grad.clone(), layer.bias.grad.clone()])
+        found.append([y.detach(), x.grad, linear.weight.grad.clone(), linear.bias.grad.clone()])
     assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
 
 
 def test_dense_memory_in_any_order():
-    layer = PlainLinear(16, 4)
+    linear = PlainLinear(16, 4)
     x = drawn(16, 32).t()  # [32, 16], not contiguous
-    torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias))
-    (layer(x) * drawn(4, 32).t()).sum().backward()  # and such a gradient
-    torch.testing.assert_close(layer.weight.grad, drawn(4, 32) @ x)
-    torch.testing.assert_close(layer.bias.grad, drawn(4, 32).sum(1))
+    torch.testing.assert_close(linear(x), F.linear(x, linear.weight, linear.bias))
+    (linear(x) * drawn(4, 32).t()).sum().backward()  # and such a gradient
+    torch.testing.assert_close(linear.weight.grad, drawn(4, 32) @ x)
+    torch.testing.assert_close(linear.bias.grad, drawn(4, 32).sum(1))
 
 
 def test_a_first_dense_layer_asks_for_no_gradient_of_its_input():
-    layer = PlainLinear(16, 4)
-    layer(drawn(8, 16)).sum().backward()
-    torch.testing.assert_close(layer.weight.grad, drawn(8, 16).sum(0).expand(4, 16))
+    linear = PlainLinear(16, 4)
+    linear(drawn(8, 16)).sum().backward()
+    torch.testing.assert_close(linear.weight.grad, drawn(8, 16).sum(0).expand(4, 16))
 
 
 @pytest.mark.parametrize(
@@ -145,6 +163,6 @@ def test_dense_layers_use_it_where_it_can_be_used(shape, dtype, used, monkeypatc
     calls = []
     kernel = native._dense.dense
     monkeypatch.setattr(native._dense, "dense", lambda *a: (calls.append(a), kernel(*a)))
-    layer, x = PlainLinear(shape[-1], 3).to(dtype), drawn(*shape).to(dtype)
-    torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias))
+    linear, x = PlainLinear(shape[-1], 3).to(dtype), drawn(*shape).to(dtype)
+    torch.testing.assert_close(linear(x), F.linear(x, linear.weight, linear.bias))
     assert bool(calls) == used

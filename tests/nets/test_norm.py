@@ -182,11 +182,13 @@ def test_what_acting_keeps_follows_every_change(axis, part):
         return reference(x, norm, norm.running_mean.clone(), norm.running_var.clone(), training=False)
 
     with torch.inference_mode():
-        before = norm(x)
+        before = norm(x.clone())
     torch.testing.assert_close(before.clone(), wanted(x))
     with torch.no_grad():
         getattr(norm, part).mul_(0.5).add_(0.25)
     torch.testing.assert_close(norm(x), wanted(x))
+    with torch.inference_mode():
+        torch.testing.assert_close(norm(x.clone()), wanted(x))
     assert not torch.equal(norm(x), before)
     wider = pictures((1, 3, 6, 5))  # another height: the same layer, other places
     torch.testing.assert_close(norm(wider), wanted(wider))
