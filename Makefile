@@ -61,7 +61,7 @@ bench-lens: $(READY) browser ## measure painted pictures per second of the lens 
 	$(BIN)/python bench/lens_rate.py --out docs/results/lens.md
 	$(BIN)/python bench/watched_training.py --out docs/results/watched.md
 
-bench-peers: $(READY) $(PEERS)/.ready ## compare speed with Stable-Baselines3 (quiet machine, about 15 minutes)
+bench-peers: $(READY) $(PEERS)/.ready ## compare speed with Stable-Baselines3 (quiet machine, about 18 minutes)
 	$(BIN)/python bench/against_sb3.py --out docs/results/speed-against-sb3.md
 
 study-learning: $(READY) ## train CartPole and MinAtar Breakout with default settings and write docs/results

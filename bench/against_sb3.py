@@ -3,8 +3,9 @@
     make bench-peers                                                        # installs the peers, then measures
     python bench/against_sb3.py --out docs/results/speed-against-sb3.md     # measures and writes it down
 
-Each side is a process of its own that warms up once and then trains in windows, one after the other, round after
-round; while one works the others sleep, and how much the sleepers used of a core is measured too. Use a quiet machine.
+A contest is one of our rows and its peer, alone on the machine: each a process of its own that warms up once and then
+trains in windows by turns, so that what is compared lies side by side in time. While one works the other sleeps, and
+how much the sleeper used of a core is measured too. Use a quiet machine.
 """
 
 from __future__ import annotations
@@ -49,16 +50,6 @@ class Side(NamedTuple):
 
 DQN, QR_DQN = Side("SB3 DQN", "sb3_worker.py", "DQN"), Side("SB3 QR-DQN", "sb3_worker.py", "QRDQN")
 PEER = {"c2d": DQN, "dqn-adam": DQN, "c51": DQN, "qr-dqn": QR_DQN}  # our recipe -> whom it is compared with
-
-
-def sides_of(recipes: list[str]) -> list[Side]:
-    """In the order in which they take turns: a peer follows the first that is compared with it."""
-    sides: list[Side] = []
-    for recipe in recipes:
-        sides.append(Side(recipe, "c2d_worker.py", recipe))
-        if PEER[recipe] not in sides:
-            sides.append(PEER[recipe])
-    return sides
 
 
 class Worker:
@@ -107,57 +98,63 @@ class Worker:
         return answer
 
 
-def turn(worker: Worker, idle: list[Worker], seconds: float) -> dict[str, Any]:
-    """One window of one side; the others wait."""
-    before = worker.cpu_seconds(), sum(other.cpu_seconds() for other in idle)
+def turn(worker: Worker, idle: Worker, seconds: float) -> dict[str, Any]:
+    """One window of one side; the other waits."""
+    before = worker.cpu_seconds(), idle.cpu_seconds()
     result = worker.train(seconds)
     result["steps_per_second"] = result["steps"] / result["seconds"]
     result["busy_cores"] = (worker.cpu_seconds() - before[0]) / result["seconds"]
-    result["idle_cores"] = (sum(other.cpu_seconds() for other in idle) - before[1]) / result["seconds"]
+    result["idle_cores"] = (idle.cpu_seconds() - before[1]) / result["seconds"]
     return result
 
 
-def measure(recipes: list[str], peer_python: str, windows: int, seconds: float, threads: int | None) -> dict[str, Any]:
-    """All sides in turns, and the machine's calibration around them."""
-    calibrated = sorted({1, min(2, os.cpu_count() or 1)})
-    bare = BareEmulator("breakout", PROTOCOLS["c2d-paper"])
-    result: dict[str, Any] = {"time": time.time(), "machine": machine(threads or os.cpu_count() or 1)}
-    result["load_average"] = load_average()
-    result["calibration_before"] = calibrate(calibrated, bare)
+def contest(recipe: str, peer_python: str, windows: int, seconds: float, threads: int | None) -> dict[str, Any]:
+    """One of our rows and its peer, by turns."""
+    sides = (Side(recipe, "c2d_worker.py", recipe), PEER[recipe])
     workers: list[Worker] = []
-    sides = sides_of(recipes)
-    turns: dict[str, list[dict[str, Any]]] = {side.name: [] for side in sides}
+    turns: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
     try:
         for side in sides:
             print(f"{side.name} warms up ...", flush=True)
             workers.append(Worker(side, peer_python if side.peer else sys.executable, threads))
         for number in range(windows):
-            for worker in workers:
-                turns[worker.name].append(turn(worker, [w for w in workers if w is not worker], seconds))
-            rates = ", ".join(f"{name} {made[-1]['steps_per_second']:.1f}" for name, made in turns.items())
+            for made, worker, other in zip(turns, workers, reversed(workers), strict=True):
+                made.append(turn(worker, other, seconds))
+            rates = ", ".join(
+                f"{w.name} {made[-1]['steps_per_second']:.1f}" for w, made in zip(workers, turns, strict=True)
+            )
             print(f"round {number + 1}: {rates} steps/s", flush=True)
     finally:
         for worker in workers:
             worker.close()
-    result["calibration_after"] = calibrate(calibrated, bare)
-    result["sides"] = {worker.name: {**worker.facts, "windows": turns[worker.name]} for worker in workers}
-    result["ratios"] = {
-        f"{recipe} / {PEER[recipe].name}": [
-            a["steps_per_second"] / b["steps_per_second"]
-            for a, b in zip(turns[recipe], turns[PEER[recipe].name], strict=True)
-        ]
-        for recipe in recipes
+    return {
+        "sides": {w.name: {**w.facts, "windows": made} for w, made in zip(workers, turns, strict=True)},
+        "ratios": [a["steps_per_second"] / b["steps_per_second"] for a, b in zip(*turns, strict=True)],
     }
+
+
+def measure(recipes: list[str], peer_python: str, windows: int, seconds: float, threads: int | None) -> dict[str, Any]:
+    """One contest after the other, and the machine's calibration around them."""
+    calibrated = sorted({1, min(2, os.cpu_count() or 1)})
+    bare = BareEmulator("breakout", PROTOCOLS["c2d-paper"])
+    result: dict[str, Any] = {"time": time.time(), "machine": machine(threads or os.cpu_count() or 1)}
+    result["load_average"] = load_average()
+    result["calibration_before"] = calibrate(calibrated, bare)
+    result["contests"] = {
+        f"{recipe} / {PEER[recipe].name}": contest(recipe, peer_python, windows, seconds, threads) for recipe in recipes
+    }
+    result["calibration_after"] = calibrate(calibrated, bare)
     return result
 
 
 def markdown(result: dict[str, Any], command: str) -> str:
     """The page a person reads."""
-    where, sides = result["machine"], result["sides"]
-    made = [window for side in sides.values() for window in side["windows"]]
+    where = result["machine"]
+    sides = [item for each in result["contests"].values() for item in each["sides"].items()]
+    made = [window for _, side in sides for window in side["windows"]]
     seconds, busy = ([window[name] for window in made] for name in ("seconds", "busy_cores"))
-    threads = sorted({side["threads"] for side in sides.values()})
-    known = {"SB3" if name.startswith("SB3") else "C2D": side["versions"] for name, side in sides.items()}.items()
+    threads = sorted({side["threads"] for _, side in sides})
+    known = {"SB3" if name.startswith("SB3") else "C2D": side["versions"] for name, side in sides}.items()
     load = "unknown" if result["load_average"] is None else f"{result['load_average']:.2f}"
     paragraphs = [
         "# Speed against Stable-Baselines3",
@@ -165,10 +162,10 @@ def markdown(result: dict[str, Any], command: str) -> str:
         WORKLOAD,
         f"Command: `{command}`, {time.strftime('%d %B %Y', time.gmtime(result['time']))}. {where['cpu']}, "
         f"{where['cores']} cores, {where['system']}; load average at the start {load}. Agent steps per second:",
-        _table_of_windows(result),
-        f"Windows of {min(seconds):.1f} to {max(seconds):.1f} s with {' or '.join(map(str, threads))} threads, in "
-        f"turns, a row of the table from left to right. The side that trained kept {min(busy):.2f} to "
-        f"{max(busy):.2f} cores busy, all that waited together at most "
+        *map(_table_of_windows, result["contests"].values()),
+        f"Windows of {min(seconds):.1f} to {max(seconds):.1f} s with {' or '.join(map(str, threads))} threads, by "
+        f"turns: a row of a table from left to right, then the next. The side that trained kept {min(busy):.2f} to "
+        f"{max(busy):.2f} cores busy, the one that waited at most "
         f"{max(window['idle_cores'] for window in made):.3f}.",
         _table_of_calibration(result),
         *(
@@ -181,13 +178,14 @@ def markdown(result: dict[str, Any], command: str) -> str:
 
 def _table_of_ratios(result: dict[str, Any]) -> str:
     lines = ["| ratio of agent steps per second | median | every round |", "|---|---|---|"]
-    for contest, ratios in result["ratios"].items():
-        lines.append(f"| {contest} | **{median(ratios):.2f}** | {', '.join(f'{ratio:.2f}' for ratio in ratios)} |")
+    for name, each in result["contests"].items():
+        ratios = each["ratios"]
+        lines.append(f"| {name} | **{median(ratios):.2f}** | {', '.join(f'{ratio:.2f}' for ratio in ratios)} |")
     return "\n".join(lines)
 
 
-def _table_of_windows(result: dict[str, Any]) -> str:
-    sides = result["sides"]
+def _table_of_windows(found: dict[str, Any]) -> str:
+    sides = found["sides"]
     lines = [f"| round | {' | '.join(sides)} |", "|---" * (len(sides) + 1) + "|"]
     rates = [[window["steps_per_second"] for window in side["windows"]] for side in sides.values()]
     for number, row in enumerate(zip(*rates, strict=True), start=1):
