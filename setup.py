@@ -20,6 +20,7 @@ setup(
     ext_modules=[
         compiled("c2d.nets._kernels", "c2d/nets/kernels.c", THREADS),
         compiled("c2d.nets._dense", "c2d/nets/dense.c", THREADS),
+        compiled("c2d.nets._convolution", "c2d/nets/convolution.c", THREADS),
         compiled("c2d.envs._screen", "c2d/envs/screen.c", AS_OPENCV),
     ]
 )

@@ -15,26 +15,6 @@
 #define INPUTS 448  /* weights of an output that are used before the next output's turn */
 #define OUTPUTS 128
 
-/* c[i][j] = (or, if `add`, +=) sum over r of a[i*a_row + r*a_step] * b[r*b_row + j], for i < rows, j < 8*vectors */
-INLINE void tile(int rows, int vectors, const float *a, Count a_row, Count a_step, const float *b, Count b_row,
-                 Count terms, float *c, Count c_row, int add)
-{
-    Lanes sum[4][4] = {{{0}}};
-    for (Count r = 0; r < terms; r++) {
-        Lanes row[4];
-        for (int v = 0; v < vectors; v++) row[v] = LOAD(b + r * b_row + v * LANES);
-        for (int i = 0; i < rows; i++) {
-            float factor = a[i * a_row + r * a_step];
-            for (int v = 0; v < vectors; v++) sum[i][v] += factor * row[v];
-        }
-    }
-    for (int i = 0; i < rows; i++)
-        for (int v = 0; v < vectors; v++) {
-            float *to = c + i * c_row + v * LANES;
-            STORE(to, add ? LOAD(to) + sum[i][v] : sum[i][v]);
-        }
-}
-
 /* xt = x transposed: inputs `from` up to `to`, some at a time so that both are read and written in whole lines */
 FAST static void transpose(const float *restrict x, float *restrict xt, Count batch, Count inputs, Count from, Count to)
 {

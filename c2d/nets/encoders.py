@@ -61,9 +61,16 @@ class Convolutions(nn.Module):
                 weight, scale = weight * scale, 1.0
             if any(pad):
                 x = F.pad(x, pad)
-            x = activation(F.conv2d(x, weight, convolution.bias, convolution.stride))
+            x = activation(_convolve(x, weight, convolution.bias, convolution.stride[0]))
         # Flattened as rows, columns, channels: free in channels-last memory, and only an order of the weights.
         return x.permute(0, 2, 3, 1).flatten(1)
+
+
+def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int) -> Tensor:
+    if native.takes_gradients(x, weight):
+        y: Tensor = native.Convolution.apply(x, weight, bias, stride)  # type: ignore[no-untyped-call]
+        return y
+    return F.conv2d(x, weight, bias, stride)
 
 
 def channels_last(obs: Tensor, scale: float) -> tuple[Tensor, float]:

@@ -1,4 +1,4 @@
-/* Eight floats side by side, on any processor: what kernels.c and dense.c are written in. */
+/* Eight floats side by side, on any processor: what kernels.c, dense.c and convolution.c are written in. */
 #ifndef C2D_LANES_H
 #define C2D_LANES_H
 
@@ -20,5 +20,25 @@ typedef float Unaligned __attribute__((vector_size(4 * LANES), aligned(4), may_a
 
 #define LOAD(from) ((Lanes)(*(const Unaligned *)(from)))
 #define STORE(to, lanes) (*(Unaligned *)(to) = (lanes))
+
+/* c[i][j] = (or, if `add`, +=) sum over r of a[i*a_row + r*a_step] * b[r*b_row + j], for i < rows, j < 8*vectors */
+INLINE void tile(int rows, int vectors, const float *a, Count a_row, Count a_step, const float *b, Count b_row,
+                 Count terms, float *c, Count c_row, int add)
+{
+    Lanes sum[4][4] = {{{0}}};
+    for (Count r = 0; r < terms; r++) {
+        Lanes row[4];
+        for (int v = 0; v < vectors; v++) row[v] = LOAD(b + r * b_row + v * LANES);
+        for (int i = 0; i < rows; i++) {
+            float factor = a[i * a_row + r * a_step];
+            for (int v = 0; v < vectors; v++) sum[i][v] += factor * row[v];
+        }
+    }
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vectors; v++) {
+            float *to = c + i * c_row + v * LANES;
+            STORE(to, add ? LOAD(to) + sum[i][v] : sum[i][v]);
+        }
+}
 
 #endif

@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from c2d.nets import native
 from c2d.nets.encoders import channels_last
-from c2d.nets.layers import BatchNormReLU, PlainLinear
+from c2d.nets.layers import BatchNormReLU
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="NO C COMPILER when the package was installed")
 
@@ -100,69 +99,3 @@ def test_pixels_in_channels_last_order(shape):
     for given in (obs, obs.permute(0, 1, 3, 2)):
         x, _ = channels_last(given, 1.0)
         assert x.dtype == torch.float32 and x.permute(0, 2, 3, 1).is_contiguous() and torch.equal(x, given.float())
-
-
-@pytest.mark.parametrize("threads", [1, 2, 5])
-@pytest.mark.parametrize(
-    ("rows", "inputs", "outputs"), [(32, 3136, 512), (64, 1024, 128), (8, 8, 1), (16, 24, 5), (40, 56, 7), (24, 904, 3)]
-)
-def test_dense_against_float64(rows, inputs, outputs, threads):
-    torch.set_num_threads(threads)
-    given = [drawn(rows, inputs), drawn(outputs, inputs, seed=1), drawn(outputs, seed=2)]
-    upstream, results = drawn(rows, outputs, seed=3), []
-    for function, dtype in ((native.Dense.apply, torch.float32), (F.linear, torch.float64)):
-        leaves = [tensor.to(dtype, copy=True).requires_grad_() for tensor in given]
-        y = function(*leaves)
-        y.backward(upstream.to(dtype))
-        results.append([y.detach().double(), *(leaf.grad.double() for leaf in leaves)])
-    for got, exact in zip(*results, strict=True):
-        torch.testing.assert_close(got, exact, rtol=1e-5, atol=2e-6 * float(exact.abs().max()))
-
-
-def test_dense_results_do_not_depend_on_the_number_of_threads():
-    linear, found = PlainLinear(3136, 50), []
-    for threads in (1, 2, 3):
-        torch.set_num_threads(threads)
-        linear.zero_grad()
-        x = drawn(32, 3136).requires_grad_()
-        y = linear(x)
-        y.square().sum().backward()
-        found.append([y.detach(), x.grad, linear.weight.grad.clone(), linear.bias.grad.clone()])
-    assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
-
-
-def test_dense_memory_in_any_order():
-    linear = PlainLinear(16, 4)
-    x = drawn(16, 32).t()  # [32, 16], not contiguous
-    torch.testing.assert_close(linear(x), F.linear(x, linear.weight, linear.bias))
-    (linear(x) * drawn(4, 32).t()).sum().backward()  # and such a gradient
-    torch.testing.assert_close(linear.weight.grad, drawn(4, 32) @ x)
-    torch.testing.assert_close(linear.bias.grad, drawn(4, 32).sum(1))
-
-
-def test_a_first_dense_layer_asks_for_no_gradient_of_its_input():
-    linear = PlainLinear(16, 4)
-    linear(drawn(8, 16)).sum().backward()
-    torch.testing.assert_close(linear.weight.grad, drawn(8, 16).sum(0).expand(4, 16))
-
-
-@pytest.mark.parametrize(
-    ("shape", "dtype", "used"),
-    [
-        ((32, 24), torch.float32, True),
-        ((64, 24), torch.float32, True),
-        ((1, 24), torch.float32, False),
-        ((33, 24), torch.float32, False),
-        ((256, 24), torch.float32, False),
-        ((32, 21), torch.float32, False),
-        ((32, 24), torch.float64, False),
-        ((4, 8, 24), torch.float32, False),
-    ],
-)
-def test_dense_layers_use_it_where_it_can_be_used(shape, dtype, used, monkeypatch):
-    calls = []
-    kernel = native._dense.dense
-    monkeypatch.setattr(native._dense, "dense", lambda *a: (calls.append(a), kernel(*a)))
-    linear, x = PlainLinear(shape[-1], 3).to(dtype), drawn(*shape).to(dtype)
-    torch.testing.assert_close(linear(x), F.linear(x, linear.weight, linear.bias))
-    assert bool(calls) == used
