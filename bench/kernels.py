@@ -70,8 +70,9 @@ def page(rounds: int, seconds: float, command: str) -> str:
     lines = [
         "# What the loops in C save",
         "",
-        "`c2d/nets/kernels.c`, `c2d/nets/dense.c` and `c2d/envs/screen.c` are compiled at installation if there is a C",
-        "compiler; PyTorch and OpenCV do the same otherwise. Both ways took turns in one process.",
+        "`kernels.c`, `dense.c` and `convolution.c` in `c2d/nets`, and `c2d/envs/screen.c`, are compiled at",
+        "installation where GCC is there; PyTorch and OpenCV do the same otherwise. Both ways took turns in one process.",
+        "The first table is about those in `c2d/nets` alone, the second about `screen.c`.",
         "",
         "| training on Breakout: ms per update with its 4 agent steps | in C | without | faster by |",
         "|---|---|---|---|",

@@ -23,7 +23,7 @@ def _one_thread():
 
 @pytest.fixture(params=["C", "PyTorch"])
 def kernels(request, monkeypatch):
-    """The same with the loops of kernels.c and without them."""
+    """The same with the loops in C and without them."""
     if request.param == "C" and not native.AVAILABLE:
-        pytest.skip("NO C COMPILER when the package was installed: kernels.c is not tested")
+        pytest.skip("NO LOOPS IN C: make setup says why; they are not tested")
     monkeypatch.setattr(native, "AVAILABLE", request.param == "C")

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+INTERFACE: int
+
 def shrink(
     screen: np.ndarray,
     earlier: np.ndarray | None,

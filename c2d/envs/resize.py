@@ -20,7 +20,10 @@ try:
     if os.environ.get("C2D_KERNELS") == "off":
         raise ImportError
     from c2d.envs import _screen
-except ImportError:
+
+    if _screen.INTERFACE != 1:  # of another version: screen.c
+        raise ImportError
+except (ImportError, AttributeError):
     NATIVE = False
 else:
     NATIVE = True

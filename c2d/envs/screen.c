@@ -10,11 +10,15 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__x86_64__) && defined(__linux__) && !defined(__clang__) && __GNUC__ >= 12
-#define FAST __attribute__((target_clones("arch=x86-64-v3", "default"))) /* wide vectors where the processor has them */
-#else
+#if !(defined(__x86_64__) && defined(__linux__) && defined(__GNUC__)) || defined(__clang__)
+#error "the same bits as OpenCV's were found with GCC on x86-64 under Linux; elsewhere OpenCV itself is used"
+#elif defined(__AVX2__) || __GNUC__ < 12
 #define FAST
+#else
+#define FAST __attribute__((target_clones("arch=x86-64-v3", "default"))) /* wide vectors where the processor has them */
 #endif
+
+#define INTERFACE 1 /* raised with every change of arguments, here and in resize.py: an older module is then left aside */
 
 typedef Py_ssize_t Count;
 
@@ -117,5 +121,7 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__screen(void)
 {
-    return PyModule_Create(&module);
+    PyObject *made = PyModule_Create(&module);
+    if (made != NULL && PyModule_AddIntConstant(made, "INTERFACE", INTERFACE) < 0) Py_CLEAR(made);
+    return made;
 }

@@ -1,5 +1,7 @@
 """convolution.c: addresses of float32 memory, sizes, and threads. Only native.py calls this."""
 
+INTERFACE: int
+
 def gradients(
     grad: int,
     x: int,

@@ -1,5 +1,7 @@
 """dense.c: addresses of float32 memory, sizes, and threads. Only native.py calls these."""
 
+INTERFACE: int
+
 def dense(x: int, weight: int, bias: int, y: int, batch: int, inputs: int, outputs: int, threads: int, /) -> None: ...
 def dense_backward(
     grad_transposed: int,

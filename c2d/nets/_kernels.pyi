@@ -1,5 +1,7 @@
 """kernels.c: addresses of float32 (or u8) memory, sizes, and threads. Only native.py calls these."""
 
+INTERFACE: int
+
 def column_norm(
     x: int,
     y: int,

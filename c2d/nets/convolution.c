@@ -2,7 +2,9 @@
  *
  * x[height][width][channels] and grad[rows][columns][outputs] lie channels last, and so do weights:
  * w[outputs][kernel][kernel][channels]. The pixels that a place of the result sees, its patch, are one row of a matrix;
- * both gradients are products with it. native.py checks what it hands over; PyTorch does the same elsewhere.
+ * both gradients are products with it. Outputs are a multiple of four, kernel * kernel * channels of eight. Every thread
+ * has sums of its own, so their rounding depends on the number of threads. native.py checks what it hands over; PyTorch
+ * does the same elsewhere.
  */
 #include "lanes.h"
 
@@ -79,7 +81,7 @@ FAST static void add_rows(const float *restrict from, float *restrict to, Count 
         for (Count i = 0; i < length; i++) to[i] += from[r * length + i];
 }
 
-/* gradients(grad, x, w, grad_x, grad_w, grad_bias, the shape, threads); the latter two are zeros at first */
+/* gradients(grad, x, w, grad_x, grad_w, grad_bias, the shape, threads); grad_w and grad_bias are zeros at first */
 static PyObject *gradients(PyObject *self, PyObject *args)
 {
     unsigned long long grad_, x_, w_, grad_x_, grad_w_, grad_bias_;
@@ -89,6 +91,7 @@ static PyObject *gradients(PyObject *self, PyObject *args)
                           &s.height, &s.width, &s.channels, &s.rows, &s.columns, &s.outputs, &s.kernel, &s.stride,
                           &threads))
         return NULL;
+    if (threads > s.pictures) threads = (int)s.pictures;
     const float *grad = (const float *)grad_, *x = (const float *)x_, *w = (const float *)w_;
     float *grad_x = (float *)grad_x_, *grad_w = (float *)grad_w_, *grad_bias = (float *)grad_bias_;
     Count places = s.rows * s.columns, terms = s.kernel * s.kernel * s.channels, weights = s.outputs * terms;
@@ -125,5 +128,5 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__convolution(void)
 {
-    return PyModule_Create(&module);
+    return module_of(&module);
 }

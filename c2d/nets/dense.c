@@ -1,7 +1,8 @@
 /* Dense layers with few rows: products of a large matrix of weights with a narrow one.
  *
  * Libraries for matrix products first copy the large matrix into an order that suits them, which takes as long as
- * a product with 32 rows itself. Here the weights are read where they are, once. Rows are a multiple of eight.
+ * a product with 32 rows itself. Here the weights are read where they are, once. Rows and inputs are
+ * multiples of eight, and results do not depend on the number of threads.
  * native.py checks what it hands over; PyTorch's operations do the same where this is not compiled.
  */
 #include "lanes.h"
@@ -146,5 +147,5 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__dense(void)
 {
-    return PyModule_Create(&module);
+    return module_of(&module);
 }

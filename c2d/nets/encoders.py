@@ -75,7 +75,7 @@ def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int) -> Te
 
 def channels_last(obs: Tensor, scale: float) -> tuple[Tensor, float]:
     """Planes of bytes as floats in channels-last memory, and by what they are still to be multiplied."""
-    if native.takes(obs, torch.uint8):
+    if native.takes(obs, kind=torch.uint8):
         return native.channels_last(obs, scale), 1.0
     batch, channels, height, width = obs.shape
     x = torch.empty(batch, height, width, channels, device=obs.device)

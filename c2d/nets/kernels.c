@@ -287,5 +287,5 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__kernels(void)
 {
-    return PyModule_Create(&module);
+    return module_of(&module);
 }

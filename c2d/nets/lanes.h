@@ -1,18 +1,24 @@
-/* Eight floats side by side, on any processor: what kernels.c, dense.c and convolution.c are written in. */
+/* Eight floats side by side: what kernels.c, dense.c and convolution.c are written in. */
 #ifndef C2D_LANES_H
 #define C2D_LANES_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#if defined(__x86_64__) && defined(__linux__) && !defined(__clang__) && __GNUC__ >= 12
+#if !(defined(__x86_64__) && defined(__linux__) && defined(__GNUC__)) || defined(__clang__)
+#error "these loops are for GCC on x86-64 under Linux; elsewhere PyTorch's own operations are used"
+#elif defined(__AVX2__) && defined(__FMA__) /* chosen for the whole file */
+#define FAST
+#elif __GNUC__ >= 12
 #define FAST __attribute__((target_clones("arch=x86-64-v3", "default"))) /* wide vectors where the processor has them */
 #else
-#define FAST
+#define FAST __attribute__((target_clones("fma", "default")))
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
 #define LANES 8
+
+#define INTERFACE 1 /* raised with every change of arguments, here and in native.py: older modules are then left aside */
 
 typedef Py_ssize_t Count;
 typedef float Lanes __attribute__((vector_size(4 * LANES)));
@@ -39,6 +45,14 @@ INLINE void tile(int rows, int vectors, const float *a, Count a_row, Count a_ste
             float *to = c + i * c_row + v * LANES;
             STORE(to, add ? LOAD(to) + sum[i][v] : sum[i][v]);
         }
+}
+
+/* A module of these methods that tells its interface. */
+INLINE PyObject *module_of(struct PyModuleDef *definition)
+{
+    PyObject *made = PyModule_Create(definition);
+    if (made != NULL && PyModule_AddIntConstant(made, "INTERFACE", INTERFACE) < 0) Py_CLEAR(made);
+    return made;
 }
 
 #endif

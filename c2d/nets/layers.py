@@ -98,7 +98,7 @@ class BatchNormReLU(nn.Module):
         return self._columns(x) if self.axis == "column" else self._channels(x)
 
     def _by_running(self, x: Tensor) -> Tensor:
-        if self.axis == "column" and not torch.is_grad_enabled() and native.takes(x):
+        if self.axis == "column" and not torch.is_grad_enabled() and native.takes_columns(x, self.weight):
             past = (self.weight, self.bias, self.running_mean, self.running_var)
             return native.running_norm_relu_(x, *past, self.eps)
         scale, shift = self._affine(x)
@@ -118,7 +118,7 @@ class BatchNormReLU(nn.Module):
         return self._wide
 
     def _columns(self, x: Tensor) -> Tensor:
-        if native.takes(x):
+        if native.takes_columns(x, self.weight):
             running = (self.running_mean, self.running_var, self.momentum) if self.mode == "update" else None
             out: Tensor = native.ColumnNormReLU.apply(  # type: ignore[no-untyped-call]
                 x, self.weight, self.bias, self.eps, running
@@ -144,9 +144,9 @@ class PlainLinear(nn.Linear):
     """A dense layer that takes, and ignores, the generator of noisy ones."""
 
     def forward(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:  # [..., D] -> [..., D']
-        if native.takes_rows(x):
+        if native.takes_rows(x, self.weight):
             y: Tensor = native.Dense.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
-            return y
+            return y.t()
         if x.dim() == 2 and len(x) > 1:  # W·xᵀ: BLAS divides it better between threads
             return torch.addmm(self.bias.unsqueeze(1), self.weight, x.t()).t()
         return F.linear(x, self.weight, self.bias)

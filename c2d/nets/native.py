@@ -1,7 +1,7 @@
-"""What kernels.c does for tensors in the processor's memory; absent if no compiler was there at installation.
+"""Loops in C for tensors in the processor's memory; absent if no compiler was there at installation.
 
-The same as PyTorch's operations in layers.py and encoders.py up to rounding, in fewer passes over memory.
-`C2D_KERNELS=off` leaves it aside.
+kernels.c, dense.c and convolution.c do the same as PyTorch's operations in layers.py and encoders.py, up to rounding,
+in fewer passes over memory. `C2D_KERNELS=off` leaves them aside.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ try:
     if os.environ.get("C2D_KERNELS") == "off":
         raise ImportError
     from c2d.nets import _convolution, _dense, _kernels
-except ImportError:
+
+    if {module.INTERFACE for module in (_convolution, _dense, _kernels)} != {1}:  # of another version: lanes.h
+        raise ImportError
+except (ImportError, AttributeError):
     AVAILABLE = False
 else:
     AVAILABLE = True
@@ -26,9 +29,14 @@ else:
 _ROWS = (8, 16, 24, 32, 40, 48, 56, 64)
 
 
-def takes(x: Tensor, kind: torch.dtype = torch.float32) -> bool:
-    """Whether there are kernels for this tensor."""
-    return AVAILABLE and x.dtype is kind and x.device.type == "cpu" and x.numel() > 0
+def takes(*tensors: Tensor, kind: torch.dtype = torch.float32) -> bool:
+    """Whether there are loops for such tensors."""
+    return AVAILABLE and all(x.dtype is kind and x.device.type == "cpu" and x.numel() > 0 for x in tensors)
+
+
+def takes_columns(x: Tensor, weight: Tensor) -> bool:
+    """Whether there is a normalization for these pictures. [B, C, H, W], [W]"""
+    return takes(x, weight) and x.dim() == 4 and x.shape[3] == len(weight) < x.numel()
 
 
 class ColumnNormReLU(torch.autograd.Function):
@@ -81,13 +89,15 @@ class ColumnNormReLU(torch.autograd.Function):
         return grad_x, grad_weight, grad_bias, None, None
 
 
-def takes_rows(x: Tensor) -> bool:
-    """Whether there is a product for these inputs of a dense layer; with more rows libraries are as fast. [B, D]"""
-    return takes(x) and x.dim() == 2 and x.shape[0] in _ROWS and x.shape[1] % 8 == 0
+def takes_rows(x: Tensor, weight: Tensor) -> bool:
+    """Whether there is a product for a dense layer; with more rows libraries are as fast. [B, D], [D', D]"""
+    return (
+        takes(x, weight) and x.dim() == 2 and x.shape[1] == weight.shape[1] and len(x) in _ROWS and x.shape[1] % 8 == 0
+    )
 
 
 class Dense(torch.autograd.Function):
-    """x·wᵀ + bias, computed and kept as its transpose. [B, D], [D', D], [D'] -> [B, D']"""
+    """w·xᵀ + bias. [B, D], [D', D], [D'] -> [D', B]"""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -104,17 +114,17 @@ class Dense(torch.autograd.Function):
             torch.get_num_threads(),
         )
         ctx.save_for_backward(x, weight)
-        return y.t()
+        return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        transposed = grad.t().contiguous()
+        grad = grad.contiguous()
         grad_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
         grad_weight, grad_bias = torch.empty_like(weight), weight.new_empty(len(weight))
         _dense.dense_backward(
-            transposed.data_ptr(),
+            grad.data_ptr(),
             x.data_ptr(),
             weight.data_ptr(),
             0 if grad_x is None else grad_x.data_ptr(),
@@ -130,8 +140,9 @@ class Dense(torch.autograd.Function):
 
 def takes_gradients(x: Tensor, weight: Tensor) -> bool:
     """Whether there are gradients for a convolution of these pictures. [B, C, H, W], [C', C, K, K]"""
-    inner = weight.shape[1] * weight.shape[2] * weight.shape[3]
-    return takes(x) and x.requires_grad and torch.is_grad_enabled() and len(weight) % 4 == 0 and inner % 8 == 0
+    outputs, channels, height, width = weight.shape
+    fits = height == width and outputs % 4 == 0 and channels * height * width % 8 == 0
+    return fits and x.requires_grad and torch.is_grad_enabled() and takes(x, weight)
 
 
 class Convolution(torch.autograd.Function):
@@ -184,7 +195,7 @@ def channels_last(obs: Tensor, scale: float) -> Tensor:
     """Planes of bytes as floats in channels-last memory, times `scale`. [B, C, H, W] u8 -> alike f32"""
     obs = obs.contiguous()
     batch, channels, height, width = obs.shape
-    x = torch.empty(batch, height, width, channels)
+    x = obs.new_empty((batch, height, width, channels), dtype=torch.float32)
     threads = torch.get_num_threads()
     _kernels.channels_last(obs.data_ptr(), x.data_ptr(), batch, channels, height * width, scale, threads)
     return x.permute(0, 3, 1, 2)

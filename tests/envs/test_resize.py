@@ -15,7 +15,7 @@ from c2d.envs.resize import Resizer
 @pytest.fixture(params=["C", "OpenCV"], autouse=True)
 def way(request, monkeypatch):
     if request.param == "C" and not resize.NATIVE:
-        pytest.skip("NO C COMPILER when the package was installed: screen.c is not tested")
+        pytest.skip("NO LOOPS IN C: make setup says why; they are not tested")
     monkeypatch.setattr(resize, "NATIVE", request.param == "C")
     return request.param
 

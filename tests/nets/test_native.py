@@ -1,5 +1,8 @@
 """kernels.c: the same as PyTorch's operations up to rounding, for any number of threads, and really used."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -7,7 +10,7 @@ from c2d.nets import native
 from c2d.nets.encoders import channels_last
 from c2d.nets.layers import BatchNormReLU
 
-pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="NO C COMPILER when the package was installed")
+pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="NO LOOPS IN C: make setup says why; they are not tested")
 
 
 def drawn(*shape, seed=0):
@@ -44,10 +47,40 @@ def layer(width, channels, mode="update"):
 )
 def test_norm_against_float64(batch, height, width, channels):
     x, upstream = pictures(batch, height, width, channels), pictures(batch, height, width, channels, seed=3)
-    ours = through(layer(width, channels), x, upstream)
     wanted = through(layer(width, channels).double(), x.double(), upstream.double())
-    for got, exact in zip(ours, wanted, strict=True):
-        torch.testing.assert_close(got, exact, rtol=1e-5, atol=3e-6 * float(exact.abs().max() + 1))
+    for order in (torch.channels_last, torch.contiguous_format):
+        given = (tensor.contiguous(memory_format=order) for tensor in (x, upstream))
+        for got, exact in zip(through(layer(width, channels), *given), wanted, strict=True):
+            torch.testing.assert_close(got, exact, rtol=1e-5, atol=3e-6 * float(exact.abs().max() + 1))
+
+
+@pytest.mark.parametrize("order", [torch.channels_last, torch.contiguous_format])
+def test_running_norm_in_any_memory_order(order):
+    x, norm = pictures(2, 3, 4, 16), layer(4, 16, "running")
+    wanted = norm(x)  # with gradient: by PyTorch
+    with torch.no_grad():
+        torch.testing.assert_close(norm(x.contiguous(memory_format=order)), wanted)
+
+
+@pytest.mark.parametrize("mode", ["batch", "update", "running"])
+def test_pictures_of_another_width_are_refused(mode):
+    """No loop reads or writes beyond a tensor."""
+    norm = layer(4, 16, mode)
+    before = norm.running_mean.clone()
+    with torch.no_grad(), pytest.raises(RuntimeError):
+        norm(pictures(2, 3, 6, 16))
+    assert torch.equal(norm.running_mean, before)
+    assert not native.takes_columns(pictures(2, 3, 4, 16), norm.half().weight)
+
+
+def test_modules_of_another_version_are_left_aside():
+    code = (
+        "import torch; from c2d.nets import _dense; _dense.INTERFACE = 0; from c2d.nets import native;"
+        "from c2d.envs import _screen; del _screen.INTERFACE; from c2d.envs import resize;"
+        "print(native.AVAILABLE, resize.NATIVE)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["False", "False"]
 
 
 def test_results_do_not_depend_on_the_number_of_threads():

@@ -9,7 +9,7 @@ from c2d.nets.encoders import Convolutions
 from c2d.nets.layers import PlainLinear
 from tests.nets.test_native import drawn
 
-pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="NO C COMPILER when the package was installed")
+pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="NO LOOPS IN C: make setup says why; they are not tested")
 
 
 def compare(ours, exact, given, upstream):
@@ -31,7 +31,7 @@ def compare(ours, exact, given, upstream):
 def test_dense_against_float64(rows, inputs, outputs, threads):
     torch.set_num_threads(threads)
     given = [drawn(rows, inputs), drawn(outputs, inputs, seed=1), drawn(outputs, seed=2)]
-    compare(native.Dense.apply, F.linear, given, drawn(rows, outputs, seed=3))
+    compare(lambda *leaves: native.Dense.apply(*leaves).t(), F.linear, given, drawn(rows, outputs, seed=3))
 
 
 def test_dense_results_do_not_depend_on_the_number_of_threads():
@@ -55,9 +55,14 @@ def test_dense_memory_in_any_order():
     torch.testing.assert_close(linear.bias.grad, drawn(4, 32).sum(1))
 
 
-def test_a_first_dense_layer_asks_for_no_gradient_of_its_input():
-    linear = PlainLinear(16, 4)
+def test_a_first_dense_layer_asks_for_no_gradient_of_its_input(monkeypatch):
+    linear, asked = PlainLinear(16, 4), []
+    kernel = native._dense.dense_backward
+    monkeypatch.setattr(native._dense, "dense_backward", lambda *a: (asked.append(a[3] != 0), kernel(*a)))
+    linear(drawn(8, 16).requires_grad_()).sum().backward()
+    linear.zero_grad()
     linear(drawn(8, 16)).sum().backward()
+    assert asked == [True, False]
     torch.testing.assert_close(linear.weight.grad, drawn(8, 16).sum(0).expand(4, 16))
 
 
@@ -127,3 +132,14 @@ def test_encoders_use_it_where_it_can_be_used(monkeypatch):
     monkeypatch.setattr(native, "AVAILABLE", False)
     encoder(drawn(2, *shape)).sum().backward()
     assert calls == []
+
+
+def test_what_does_not_fit_is_left_to_pytorch_to_refuse():
+    """No loop reads or writes beyond a tensor: these never reach C."""
+    for x, linear in ((drawn(8, 24), PlainLinear(16, 4)), (drawn(8, 8), PlainLinear(16, 4))):
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            linear(x)
+    with pytest.raises(RuntimeError, match="same dtype"):
+        PlainLinear(16, 4).double()(drawn(8, 16))
+    assert not native.takes_gradients(drawn(2, 8, 5, 5).requires_grad_(), drawn(4, 8, 3, 1))
+    assert native.takes_gradients(drawn(2, 8, 5, 5).requires_grad_(), drawn(4, 8, 3, 3))
