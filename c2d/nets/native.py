@@ -27,6 +27,7 @@ else:
     AVAILABLE = True
 
 _ROWS = (8, 16, 24, 32, 40, 48, 56, 64)
+_LARGE = 1 << 19  # weights
 
 
 def takes(*tensors: Tensor, kind: torch.dtype = torch.float32) -> bool:
@@ -90,9 +91,10 @@ class ColumnNormReLU(torch.autograd.Function):
 
 
 def takes_rows(x: Tensor, weight: Tensor) -> bool:
-    """Whether there is a product for a dense layer; with more rows libraries are as fast. [B, D], [D', D]"""
+    """Whether there is a product for a dense layer that is worth its call. [B, D], [D', D]"""
+    few = x.dim() == 2 and len(x) in _ROWS  # with more, libraries are as fast
     return (
-        takes(x, weight) and x.dim() == 2 and x.shape[1] == weight.shape[1] and len(x) in _ROWS and x.shape[1] % 8 == 0
+        few and weight.numel() >= _LARGE and x.shape[1] == weight.shape[1] and x.shape[1] % 8 == 0 and takes(x, weight)
     )
 
 

@@ -35,7 +35,7 @@ def test_dense_against_float64(rows, inputs, outputs, threads):
 
 
 def test_dense_results_do_not_depend_on_the_number_of_threads():
-    linear, found = PlainLinear(3136, 50), []
+    linear, found = PlainLinear(3136, 170), []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
         linear.zero_grad()
@@ -46,7 +46,8 @@ def test_dense_results_do_not_depend_on_the_number_of_threads():
     assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
 
 
-def test_dense_memory_in_any_order():
+def test_dense_memory_in_any_order(monkeypatch):
+    monkeypatch.setattr(native, "_LARGE", 1)
     linear = PlainLinear(16, 4)
     x = drawn(16, 32).t()  # [32, 16], not contiguous
     torch.testing.assert_close(linear(x), F.linear(x, linear.weight, linear.bias))
@@ -57,6 +58,7 @@ def test_dense_memory_in_any_order():
 
 def test_a_first_dense_layer_asks_for_no_gradient_of_its_input(monkeypatch):
     linear, asked = PlainLinear(16, 4), []
+    monkeypatch.setattr(native, "_LARGE", 1)
     kernel = native._dense.dense_backward
     monkeypatch.setattr(native._dense, "dense_backward", lambda *a: (asked.append(a[3] != 0), kernel(*a)))
     linear(drawn(8, 16).requires_grad_()).sum().backward()
@@ -77,10 +79,12 @@ def test_a_first_dense_layer_asks_for_no_gradient_of_its_input(monkeypatch):
         ((32, 21), torch.float32, False),
         ((32, 24), torch.float64, False),
         ((4, 8, 24), torch.float32, False),
+        ((32, 16), torch.float32, False),
     ],
 )
 def test_dense_layers_use_it_where_it_can_be_used(shape, dtype, used, monkeypatch):
     calls = []
+    monkeypatch.setattr(native, "_LARGE", 3 * 20)
     kernel = native._dense.dense
     monkeypatch.setattr(native._dense, "dense", lambda *a: (calls.append(a), kernel(*a)))
     linear, x = PlainLinear(shape[-1], 3).to(dtype), drawn(*shape).to(dtype)
@@ -134,8 +138,9 @@ def test_encoders_use_it_where_it_can_be_used(monkeypatch):
     assert calls == []
 
 
-def test_what_does_not_fit_is_left_to_pytorch_to_refuse():
+def test_what_does_not_fit_is_left_to_pytorch_to_refuse(monkeypatch):
     """No loop reads or writes beyond a tensor: these never reach C."""
+    monkeypatch.setattr(native, "_LARGE", 1)
     for x, linear in ((drawn(8, 24), PlainLinear(16, 4)), (drawn(8, 8), PlainLinear(16, 4))):
         with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
             linear(x)
