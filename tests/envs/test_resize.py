@@ -58,6 +58,8 @@ def test_frames_are_new_arrays():
 def test_the_way_is_the_fast_one_unless_told_otherwise(way):
     made = type(Resizer(210, 160, 84, "area")._shrink).__name__
     assert made == {"C": "_Native", "OpenCV": "_Bands"}[way]
+    if way == "OpenCV":
+        return
     code = "from c2d.envs import resize; from c2d.nets import native; print(resize.NATIVE, native.AVAILABLE)"
     environment = {**os.environ, "C2D_KERNELS": "off"}
     told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
