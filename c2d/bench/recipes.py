@@ -10,10 +10,13 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from c2d.agents.parts import Nature
 from c2d.errors import UserError
+
+if TYPE_CHECKING:
+    from c2d.training.session import Session
 
 _STAGES = 4.0  # seconds for the stages, before the windows
 
@@ -32,9 +35,25 @@ def measure_rows(
         yield json.loads(done.stdout)
 
 
+def flops_of_update(session: Session) -> int:
+    """Of products and convolutions in one update, which is made."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from c2d.nets import native
+
+    batch = session.replay.sample(session.schedule.batch_size, session.sampling)
+    available, native.AVAILABLE = native.AVAILABLE, False  # the counter sees PyTorch's operations only
+    try:
+        with FlopCounterMode(display=False) as counter:
+            session.learner.update(batch)
+    finally:
+        native.AVAILABLE = available
+    flops: int = counter.get_total_flops()
+    return flops
+
+
 def _measure(request: dict[str, Any]) -> dict[str, Any]:
     import torch
-    from torch.utils.flop_counter import FlopCounterMode
 
     from c2d.agents.build import parameter_count
     from c2d.bench.calibration import gflops
@@ -54,9 +73,7 @@ def _measure(request: dict[str, Any]) -> dict[str, Any]:
     inside = stages(session, min(_STAGES, request["seconds"]))
     rates = [window(session, request["seconds"]).steps_per_second for _ in range(2)]
     rate = gflops(request["threads"], 0.7)
-    with FlopCounterMode(display=False) as counter:
-        session.learner.update(session.replay.sample(config.agent.schedule.batch_size, session.sampling))
-    gflop = counter.get_total_flops() / 1e9  # of products and convolutions
+    gflop = flops_of_update(session) / 1e9
     return {
         **request,
         "gflop_per_update": gflop,

@@ -23,6 +23,8 @@ SOFT = "munchausen-iqn"  # learns the law of a soft policy
 
 def small(head):
     head = replace(head, hidden=64)
+    if isinstance(head, Fraction):
+        head = replace(head, atoms=16, cosines=32)
     return replace(head, atoms=24, target_atoms=24, policy_atoms=24) if isinstance(head, Implicit) else head
 
 
