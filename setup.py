@@ -1,11 +1,9 @@
 """The optional modules in C. Everything else about the package is in pyproject.toml."""
 
-import sys
-
 from setuptools import Extension, setup
 
-# Threads come from the OpenMP that PyTorch brings, so it is not linked; Apple's compiler has none.
-THREADS = ["-fopenmp"] if sys.platform == "linux" else []
+# Threads come from the OpenMP that PyTorch brings, so it is not linked.
+THREADS = ["-fopenmp"]
 
 # OpenCV rounds products before it adds them: so does its twin. Only then may roundings be vectorized.
 AS_OPENCV = ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]

@@ -8,25 +8,20 @@ one call, where it was compiled (`C2D_KERNELS=off` leaves it aside). The result 
 
 from __future__ import annotations
 
-import os
 from math import ceil, floor, gcd
 
 import cv2
 import numpy as np
 
+from c2d.compiled import usable
 from c2d.envs.protocols import Resize
 
 try:
-    if os.environ.get("C2D_KERNELS") == "off":
-        raise ImportError
     from c2d.envs import _screen
-
-    if _screen.INTERFACE != 1:  # of another version: screen.c
-        raise ImportError
-except (ImportError, AttributeError):
+except ImportError:
     NATIVE = False
 else:
-    NATIVE = True
+    NATIVE = usable(_screen)
 
 _KERNELS: dict[Resize, int] = {
     "area": cv2.INTER_AREA,

@@ -18,7 +18,7 @@
 #define FAST __attribute__((target_clones("arch=x86-64-v3", "default"))) /* wide vectors where the processor has them */
 #endif
 
-#define INTERFACE 1 /* raised with every change of arguments, here and in resize.py: an older module is then left aside */
+#define INTERFACE 1 /* raised with every change of arguments, here and in compiled.py: an older module is then left aside */
 
 typedef Py_ssize_t Count;
 

@@ -6,7 +6,6 @@ in fewer passes over memory. `C2D_KERNELS=off` leaves them aside.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
@@ -14,17 +13,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-try:
-    if os.environ.get("C2D_KERNELS") == "off":
-        raise ImportError
-    from c2d.nets import _convolution, _dense, _kernels
+from c2d.compiled import usable
 
-    if {module.INTERFACE for module in (_convolution, _dense, _kernels)} != {1}:  # of another version: lanes.h
-        raise ImportError
-except (ImportError, AttributeError):
+try:
+    from c2d.nets import _convolution, _dense, _kernels
+except ImportError:
     AVAILABLE = False
 else:
-    AVAILABLE = True
+    AVAILABLE = usable(_convolution, _dense, _kernels)
 
 _ROWS = (8, 16, 24, 32, 40, 48, 56, 64)
 _LARGE = 1 << 19  # weights
