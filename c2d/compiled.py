@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from types import ModuleType
 
-INTERFACE = 1  # raised with every change of arguments in C, here, in nets/lanes.h and in envs/screen.c
+INTERFACE = 2  # raised with every change of arguments in C, here, in nets/lanes.h and in envs/screen.c
 
 
 def usable(*modules: ModuleType) -> bool:

@@ -1,4 +1,4 @@
-"""screen.c. Only resize.py calls it."""
+"""screen.c. Only resize.py and grays.py call it."""
 
 import numpy as np
 
@@ -18,3 +18,4 @@ def shrink(
     down_weight: np.ndarray,
     /,
 ) -> None: ...
+def lookup(colors: np.ndarray, seen: np.ndarray, table: np.ndarray, grays: np.ndarray, width: int, /) -> bool: ...

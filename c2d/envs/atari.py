@@ -44,10 +44,9 @@ class AtariGame:
             frames_per_step=rules.action_repeat,
             action_names=tuple(action.name for action in legal),
         )
-        height, width = self._ale.getScreenDims()
-        self._resize = _resizer(height, width, rules)
-        self._screen = self._resize.screen
-        self._earlier = self._resize.earlier  # the frame before the last one of a step
+        self._resize, grays = _pictures(self._ale, rules)
+        self._take = grays.into(self._resize.screen)
+        self._take_earlier = grays.into(self._resize.earlier)  # of the frame before the last one of a step
         self._last = NOOP  # the action executed in the last emulated frame
         self._lives = 0
         self._steps = self._frames = 0  # of the whole game
@@ -56,7 +55,6 @@ class AtariGame:
         self._act = self._ale.act
         self._lives_now = self._ale.lives
         self._over = self._ale.game_over
-        self._grab = self._ale.getScreenGrayscale
         self._reset_game()
 
     # ----------------------------------------------------------------- playing
@@ -75,7 +73,7 @@ class AtariGame:
         self._score += reward
         self._steps += 1
         if not ended and repeats > 1:
-            self._grab(self._screen)
+            self._take()
             frame = self._resize(pooled=True)
         else:
             frame = self._frame()
@@ -101,7 +99,7 @@ class AtariGame:
                 break
             lives = now
             if done == repeats - 1:
-                self._grab(self._earlier)
+                self._take_earlier()
         self._last, self._lives = last, now
         self._frames += done
         return float(reward), ended
@@ -131,7 +129,7 @@ class AtariGame:
 
     def _frame(self) -> np.ndarray:
         """The present screen alone, resized. [1, size, size]"""
-        self._grab(self._screen)
+        self._take()
         frame: np.ndarray = self._resize()
         return frame
 
@@ -197,12 +195,15 @@ def _rom_path(rom: str) -> Path:
     return path
 
 
-def _resizer(height: int, width: int, rules: AtariRules) -> Any:
+def _pictures(ale: Any, rules: AtariRules) -> tuple[Any, Any]:
+    """What shrinks the screens, and what takes them."""
     try:
+        from c2d.envs.grays import Grays
         from c2d.envs.resize import Resizer
     except ImportError:
         raise UserError("Atari frames are resized with OpenCV: pip install 'c2d[atari]'.") from None
-    return Resizer(height, width, rules.frame_size, rules.resize)
+    height, width = ale.getScreenDims()
+    return Resizer(height, width, rules.frame_size, rules.resize), Grays(ale)
 
 
 def _load(rom: Path, seed: int) -> Any:

@@ -32,7 +32,10 @@ _any = np.logical_or.reduce
 
 
 class Resizer:
-    """Write pictures into `screen`, and `earlier` if two are pooled, then call for a new [1, size, size] u8."""
+    """Write pictures into `screen`, and `earlier` if two are pooled, then call for a new [1, size, size] u8.
+
+    It only reads them.
+    """
 
     def __init__(self, height: int, width: int, size: int, kernel: Resize) -> None:
         self.name = f"{kernel}, OpenCV {cv2.__version__}"
@@ -54,9 +57,10 @@ class _Bands:
 
     def __init__(self, pictures: Resizer, size: int, bands: int, kernel: int) -> None:
         self._screen, self._earlier = pictures.screen, pictures.earlier
+        self._larger = np.zeros_like(self._screen)
         height, self._width = self._screen.shape
         self._size, self._rows, self._kernel = size, size // bands, kernel  # rows of the frame per band
-        self._bands = self._screen.reshape(bands, height // bands, self._width)
+        self._bands = self._larger.reshape(bands, height // bands, self._width)
         self._words = self._bands.reshape(bands, -1).view(np.uint64)  # eight pixels each: fewer to compare
         self._seen = self._words.copy()  # the words of the last call
         self._differs = np.empty(self._words.shape, dtype=np.bool_)
@@ -64,7 +68,9 @@ class _Bands:
 
     def __call__(self, pooled: bool) -> np.ndarray:
         if pooled:
-            np.maximum(self._screen, self._earlier, out=self._screen)
+            np.maximum(self._screen, self._earlier, out=self._larger)
+        else:
+            self._larger[:] = self._screen
         np.not_equal(self._words, self._seen, out=self._differs)
         changed = _any(self._differs, 1).nonzero()[0]
         count = len(changed)

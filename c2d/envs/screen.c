@@ -1,6 +1,7 @@
-/* The larger of two screens, shrunk by area: what OpenCV does, bit for bit, for the bands of rows that changed.
+/* Screens in gray, the larger of two, shrunk by area: what the emulator and OpenCV do, bit for bit, for the rows, and
+ * then the bands of rows, that changed.
  *
- * resize.py makes the tables and has the same in Python. Products are rounded before they are added, in OpenCV's
+ * grays.py and resize.py make the tables and have the same in Python. Products are rounded before they are added, in OpenCV's
  * order (this file is compiled with -ffp-contract=off).
  */
 #define PY_SSIZE_T_CLEAN
@@ -18,7 +19,7 @@
 #define FAST __attribute__((target_clones("arch=x86-64-v3", "default"))) /* wide vectors where the processor has them */
 #endif
 
-#define INTERFACE 1 /* raised with every change of arguments, here and in compiled.py: an older module is then left aside */
+#define INTERFACE 2 /* raised with every change of arguments, here and in compiled.py: an older module is then left aside */
 
 typedef Py_ssize_t Count;
 
@@ -115,7 +116,40 @@ static PyObject *shrink(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyMethodDef methods[] = {{"shrink", shrink, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
+/* The grays of one row of colors, 256 for an unknown one; whether there is any. */
+static int look_up_row(const uint8_t *restrict colors, const uint16_t *restrict table, uint8_t *restrict grays,
+                       Count width)
+{
+    uint16_t all = 0;
+    for (Count i = 0; i < width; i++) {
+        uint16_t gray = table[colors[i]];
+        all |= gray;
+        grays[i] = (uint8_t)gray;
+    }
+    return all >> 8 != 0;
+}
+
+/* lookup(colors, seen, table, grays, width) -> whether a color is unknown. Rows that were `seen` keep their grays. */
+static PyObject *lookup(PyObject *self, PyObject *args)
+{
+    Py_buffer colors, seen, table, grays;
+    Count width;
+    if (!PyArg_ParseTuple(args, "y*w*y*w*n", &colors, &seen, &table, &grays, &width)) return NULL;
+    int unknown = 0;
+    for (Count k = 0; k < colors.len; k += width) {
+        const uint8_t *row = (const uint8_t *)colors.buf + k;
+        uint8_t *before = (uint8_t *)seen.buf + k;
+        if (memcmp(row, before, width) == 0) continue;
+        memcpy(before, row, width);
+        unknown |= look_up_row(row, table.buf, (uint8_t *)grays.buf + k, width);
+    }
+    Py_buffer *all[] = {&colors, &seen, &table, &grays};
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) PyBuffer_Release(all[i]);
+    return PyBool_FromLong(unknown);
+}
+
+static PyMethodDef methods[] = {
+    {"shrink", shrink, METH_VARARGS, NULL}, {"lookup", lookup, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT, .m_name = "_screen", .m_size = -1, .m_methods = methods};
 

@@ -18,7 +18,7 @@
 
 #define LANES 8
 
-#define INTERFACE 1 /* raised with every change of arguments, here and in compiled.py: older modules are then left aside */
+#define INTERFACE 2 /* raised with every change of arguments, here and in compiled.py: older modules are then left aside */
 
 typedef Py_ssize_t Count;
 typedef float Lanes __attribute__((vector_size(4 * LANES)));

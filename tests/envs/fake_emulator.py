@@ -44,5 +44,6 @@ def scripted(rules: AtariRules, emulator: FakeEmulator, seed: int = 0) -> AtariG
     game = AtariGame("breakout", rules, seed)
     game._ale = emulator
     game._act, game._lives_now, game._over = emulator.act, emulator.lives, emulator.game_over
-    game._grab = emulator.getScreenGrayscale
+    game._take = lambda: emulator.getScreenGrayscale(game._resize.screen)
+    game._take_earlier = lambda: emulator.getScreenGrayscale(game._resize.earlier)
     return game
