@@ -12,7 +12,8 @@ from c2d.cli.settings import options
 from c2d.errors import UserError
 from c2d.files import write_atomically
 from c2d.reporting.document import update
-from c2d.reporting.fingerprint import section
+from c2d.reporting.fingerprint import game_of, section, together
+from c2d.reporting.naming import agent_names
 from c2d.reporting.runs import RunRecords, read_run
 
 DESCRIPTION = "Put a run's first iterations beside those of the three published C2D seeds of its game."
@@ -29,14 +30,17 @@ An iteration is 250,000 agent steps, or 1M frames. Per iteration:
 
 The verdict tells whether a figure lies in the range of the three seeds, else its gap to the nearest of them,
 in percent of that seed. The distance is from the mean of the seeds, in their standard deviations. With three
-seeds, a fourth one of the same kind would fall outside their range half of the time.
+seeds, a fourth one of the same kind would fall outside their range half of the time. The last column measures
+oddness by the seeds themselves: the share of the 24 published seeds (eight games, same iteration) that lie at
+least as far from the range of their two fellows as this run lies from that of two seeds.
 
 To write a section again, train with the command it names (three quarters of an hour to one and a half for one
 iteration, by machine), then:
 
-    c2d fingerprint RUN --out {out}
+    c2d fingerprint RUN [RUN ...] --out {out}
 
-The command writes everything but the text between the marks for notes."""
+Several runs that differ in their seeds only get a section together. The
+command writes everything but the text between the marks for notes."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +63,19 @@ def main(arguments: Sequence[str]) -> None:
         if run.name in runs and runs[run.name].path.resolve() != run.path.resolve():
             raise UserError(f"{runs[run.name].path} and {run.path} have one name: write them to different files")
         runs[run.name] = run
-    sections = {name: section(run, chosen.out) for name, run in runs.items()}
+    sections = {name: section(run, chosen.out) for name, run in runs.items()} | _together(list(runs.values()))
     print("\n".join(sections.values()), end="")
     if chosen.out is not None:
         _write(Path(chosen.out), sections)
+
+
+def _together(runs: list[RunRecords]) -> dict[str, str]:
+    """A section for all runs of one agent on one game, where there are several with seeds of their own."""
+    groups: dict[str, dict[int, RunRecords]] = {}
+    for run, agent in zip(runs, agent_names(runs, []), strict=True):
+        if run.iterations:
+            groups.setdefault(f"{game_of(run)}, {agent}", {}).setdefault(run.config["seed"], run)
+    return {f"{name}, together": together(list(group.values())) for name, group in groups.items() if len(group) > 1}
 
 
 def _write(out: Path, sections: dict[str, str]) -> None:

@@ -1,18 +1,22 @@
-"""A run's first iterations beside those of the three published C2D seeds, as a Markdown section."""
+"""First iterations of runs beside those of the three published C2D seeds, as Markdown sections."""
 
 from __future__ import annotations
 
 import math
 import shlex
 import statistics
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from c2d.errors import UserError
 from c2d.reporting.commands import train_command
+from c2d.reporting.likeness import gap, permutation_p, share_as_far
 from c2d.reporting.published import QUANTITIES, early_iterations
 from c2d.reporting.runs import RunRecords
+from c2d.words import plural
 
 AUTHORS_STEPS = 250_000  # agent steps in one of the authors' iterations
+SEEDS = 3  # of the authors, per game
 INSIDE = "inside the range of the seeds"
 
 
@@ -38,14 +42,13 @@ def compare(run: RunRecords) -> list[Comparison]:
 
 def verdict(ours: float, seeds: tuple[float, ...]) -> str:
     """Whether a value lies in the range of the seeds, else how far it is from the nearest."""
-    low, high = min(seeds), max(seeds)
     if math.isnan(ours):
         return "outside: not a number"
-    if low <= ours <= high:
+    share = gap(ours, seeds)
+    if share == 0:
         return INSIDE
-    nearest, side = (low, "below") if ours < low else (high, "above")
-    gap = abs(ours - nearest)
-    far = f"{100 * gap / abs(nearest):.1f} %" if nearest else _number(gap)
+    side = "below" if ours < min(seeds) else "above"
+    far = f"{100 * share:.1f} %" if math.isfinite(share) else _number(abs(ours))
     return f"outside: {far} {side} the nearest seed"
 
 
@@ -63,14 +66,47 @@ def section(run: RunRecords, out: str | None = None) -> str:
     lines = [f"## {game_of(run)}: {run.name}", "", *_facts(run, out), ""]
     if comparisons:
         lines += [
-            "| iteration | quantity | this run | seed 1 | seed 2 | seed 3 | verdict | distance |",
-            "|---:|---|---:|---:|---:|---:|---|---:|",
+            "| iteration | quantity | this run | seed 1 | seed 2 | seed 3 | verdict | distance | as far among seeds |",
+            "|---:|---|---:|---:|---:|---:|---|---:|---:|",
             *map(_row, comparisons),
             "",
         ]
     for remark in _remarks(run, comparisons):
         lines += [remark, ""]
     return "\n".join(lines[:-1]) + "\n"
+
+
+def together(runs: Sequence[RunRecords]) -> str:
+    """The section of several runs that differ in their seeds only."""
+    lines = [
+        f"## {game_of(runs[0])}: {', '.join(run.name for run in runs)} together",
+        "",
+        "| iteration | quantity | these runs | published seeds | mean | of the seeds | p |",
+        "|---:|---|---|---|---:|---:|---:|",
+    ]
+    figures: dict[tuple[int, str], list[Comparison]] = {}
+    for one in (one for run in runs for one in compare(run)):
+        figures.setdefault((one.iteration, one.quantity), []).append(one)
+    for (iteration, quantity), found in figures.items():
+        ours, seeds = [one.ours for one in found if one.ours is not None], found[0].seeds
+        if not ours:
+            continue
+        several = [", ".join(map(_number, sorted(values))) for values in (ours, seeds)]
+        means = [_number(statistics.fmean(values)) for values in (ours, seeds)]
+        cells = [str(iteration), QUANTITIES[quantity], *several, *means, f"{permutation_p(ours, seeds):.2f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    ways = math.comb(len(runs) + SEEDS, SEEDS)
+    lines += [
+        "",
+        f"p: share of the {ways} ways to split the figures of {plural(len(runs), 'run')} and {SEEDS} seeds whose means "
+        f"differ at least as much (exact permutation test; the smallest possible is {_smallest_p(len(runs)):.2g}).",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _smallest_p(runs: int) -> float:
+    """If all of one kind lie above all of the other; with equal numbers the exchanged split differs as much."""
+    return (2 if runs == SEEDS else 1) / math.comb(runs + SEEDS, SEEDS)
 
 
 def game_of(run: RunRecords) -> str:
@@ -87,9 +123,10 @@ def game_of(run: RunRecords) -> str:
 def _row(one: Comparison) -> str:
     cells = [str(one.iteration), QUANTITIES[one.quantity], _number(one.ours), *map(_number, one.seeds)]
     if one.ours is None:
-        cells += ["no game ended" if one.quantity == "mean_score" else "not recorded", "–"]
+        cells += ["no game ended" if one.quantity == "mean_score" else "not recorded", "–", "–"]
     else:
-        cells += [verdict(one.ours, one.seeds), distance(one.ours, one.seeds)]
+        share = share_as_far(one.quantity, one.iteration, one.ours, one.seeds)
+        cells += [verdict(one.ours, one.seeds), distance(one.ours, one.seeds), f"{100 * share:.0f} %"]
     return f"| {' | '.join(cells)} |"
 
 
@@ -100,10 +137,10 @@ def _facts(run: RunRecords, out: str | None) -> list[str]:
     regenerate = ["c2d", "fingerprint", str(run.path), *(["--out", out] if out else [])]
     return [
         f"- Run: recipe {config['recipe']}, seed {config['seed']}, protocol {passport['protocol']} "
-        f"[{passport['hash']}], {_plural(len(run.iterations), 'whole iteration')}",
+        f"[{passport['hash']}], {plural(len(run.iterations), 'whole iteration')}",
         f"- Versions: {versions}",
-        f"- Measured: {speed} agent steps per second with {_plural(measured['threads'], 'thread')} on "
-        f"{measured['cpu']} ({_plural(measured['cores'], 'core')})",
+        f"- Measured: {speed} agent steps per second with {plural(measured['threads'], 'thread')} on "
+        f"{measured['cpu']} ({plural(measured['cores'], 'core')})",
         f"- Commands: `{train_command(config)}`, then `{shlex.join(regenerate)}`",
     ]
 
@@ -139,7 +176,3 @@ def _number(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{int(value):,}" if math.isfinite(value) and value == int(value) else f"{value:.4g}"
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

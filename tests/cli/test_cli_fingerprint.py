@@ -17,10 +17,24 @@ def test_prints_and_writes_and_keeps_notes(tmp_path, capsys):
     assert "## breakout: one" in printed and "## pong: two" in printed and f"written to {out}" in printed
     page = out.read_text()
     assert page.index("# Fingerprint") < page.index("## breakout: one") < page.index("## pong: two")
-    assert f"c2d fingerprint RUN --out {out}" in page and f"c2d fingerprint {run} --out {out}" in page
+    assert f"c2d fingerprint RUN [RUN ...] --out {out}" in page and f"c2d fingerprint {run} --out {out}" in page
     out.write_text(page.replace("<!-- notes -->\n", "<!-- notes -->\nWhy so.\n", 1))
     assert main(["fingerprint", str(run), "--out", str(out)]) == 0
     assert out.read_text() == page.replace("<!-- notes -->\n", "<!-- notes -->\nWhy so.\n", 1)
+
+
+def test_runs_of_one_agent_with_other_seeds_get_a_section_together(tmp_path, capsys):
+    runs = [write_run(tmp_path / f"run{seed}", seed=seed, mean_loss=seed) for seed in (1, 2)]
+    again, pong = write_run(tmp_path / "again", seed=2, mean_loss=9), write_run(tmp_path / "pong", env="atari/pong")
+    out = tmp_path / "page.md"
+    assert main(["fingerprint", *map(str, (*runs, again, pong)), "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count(" together\n") == 1 and "## breakout: run1, run2 together" in printed
+    assert "| 0 | mean loss | 1, 2 |" in printed
+    assert "<!-- section breakout, c2d (own), together -->" in out.read_text()
+    other = write_run(tmp_path / "young", seed=3, iterations=0, summary=None)
+    assert main(["fingerprint", str(runs[0]), str(other)]) == 0
+    assert "together" not in capsys.readouterr().out
 
 
 def test_without_out_nothing_is_written(tmp_path, capsys):

@@ -14,17 +14,17 @@ from c2d.config import Config, to_json
 from c2d.errors import UserError
 from c2d.reporting.commands import train_command
 from c2d.reporting.document import update
-from c2d.reporting.fingerprint import compare, distance, section, verdict
+from c2d.reporting.fingerprint import compare, distance, section, together, verdict
 from c2d.reporting.published import early_iterations
 from c2d.reporting.runs import read_run
 
 FIGURES = dict(episodes=1110, mean_score=1.6, mean_loss=0.025, atom_min=-17.0, atom_max=23.0, gradient_norm_max=9.0)
 
 
-def write_run(path: Path, env="atari/breakout", iterations=1, summary="finished", **changes) -> Path:
+def write_run(path: Path, env="atari/breakout", iterations=1, summary="finished", seed=4, **changes) -> Path:
     """A run directory as training leaves it, with made-up figures."""
     path.mkdir()
-    config = to_json(Config(env=env, iterations=iterations, seed=4))
+    config = to_json(Config(env=env, iterations=iterations, seed=seed))
     header = {
         "kind": "run",
         "config": config,
@@ -100,6 +100,7 @@ def test_section_names_the_run_and_judges_each_figure(tmp_path):
         assert fact in text
     assert row_of(text, "mean loss") == [
         "0", "mean loss", "0.025", "0.02691", "0.02183", "0.02508", "inside the range of the seeds", "+0.2",
+        "88 %",
     ]  # fmt: skip
     assert row_of(text, "largest atom")[6] == "outside: 4.3 % above the nearest seed"
     assert row_of(text, "games ended")[2:7] == [
@@ -111,6 +112,20 @@ def test_section_names_the_run_and_judges_each_figure(tmp_path):
     ]
     assert "Inside the range of the seeds: 4 of 6 figures." in text
     assert "unfinished" not in text and "not ended" not in text
+
+
+def test_runs_together(tmp_path):
+    """Two runs: ten ways to split. Losses below all seeds, 0.02183 and more, are the most extreme; scores are not."""
+    runs = [
+        read_run(write_run(tmp_path / name, seed=seed, mean_loss=loss, mean_score=score))
+        for name, seed, loss, score in (("a", 1, 0.02, None), ("b", 2, 0.01, 1.7))
+    ]
+    text = together(runs)
+    assert text.startswith("## breakout: a, b together\n")
+    assert row_of(text, "mean loss")[2:] == ["0.01, 0.02", "0.02183, 0.02508, 0.02691", "0.015", "0.02461", "0.10"]
+    assert row_of(text, "mean score")[2:5:2] == ["1.7", "1.7"]
+    assert "the 10 ways to split the figures of 2 runs and 3 seeds" in text and "smallest possible is 0.1)" in text
+    assert "of the 20 ways" in together([*runs, runs[0]]) and "possible is 0.1)" in together([*runs, runs[0]])
 
 
 def test_runs_in_all_states(tmp_path):
