@@ -38,6 +38,8 @@ class Evaluate:
     """Games played at once, with one call of the network for all of them."""
     seed: int = 0
     """Seed of the games and of the random actions."""
+    cap_steps: int | None = None
+    """End a game after this many agent steps, for environments without an end. Default: the run's --rules.cap-steps."""
     risk: str | None = None
     """Play the same games also by another criterion on the learned laws, and report what that gains and costs. One of
     cvar:0.1 (mean of the worst tenth of returns), entropic:-0.5 (log-mean-exp, careful below 0 and daring above),
@@ -74,7 +76,7 @@ def main(arguments: Sequence[str]) -> None:
     prepare_torch(chosen.device, chosen.threads)
     if chosen.phi is not None:
         trust(chosen.phi)
-    subject = open_run(chosen.run, chosen.env, chosen.device)
+    subject = open_run(chosen.run, chosen.env, chosen.device, chosen.cap_steps)
     epsilon = subject.config.agent.schedule.epsilon_eval if chosen.epsilon is None else chosen.epsilon
     print(headline(subject, chosen, epsilon))
     if subject.trained_here() is False:

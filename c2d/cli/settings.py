@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import io
 import re
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import tyro
@@ -68,12 +69,24 @@ def options(
     except SystemExit as exit:
         if not exit.code:
             raise
-        raise UserError(_one_line(complaints.getvalue())) from None
+        raise UserError(_misled_switch(cls, arguments, said := _one_line(complaints.getvalue())) or said) from None
+
+
+def _switches(cls: Any) -> set[str]:
+    names = (field.name for field in dataclasses.fields(cls) if field.type in ("bool", bool, "bool | None"))
+    return {"--" + name.replace("_", "-") for name in names}
+
+
+def _misled_switch(cls: Any, arguments: list[str], said: str) -> str | None:
+    """If what was complained of is a word after a switch, what the switch takes."""
+    for word, value in pairwise(arguments):
+        if word in _switches(cls) and said == f"Unrecognized options: {value}":
+            return f"{word} takes True or False, not {value!r}"
+    return None
 
 
 def _switched(cls: Any, arguments: list[str]) -> list[str]:
-    names = (field.name for field in dataclasses.fields(cls) if field.type in ("bool", bool, "bool | None"))
-    switches = {"--" + name.replace("_", "-") for name in names}
+    switches = _switches(cls)
     spelled: list[str] = []
     for place, word in enumerate(arguments, 1):
         alone = word in switches and arguments[place : place + 1] not in (["True"], ["False"])

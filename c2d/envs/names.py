@@ -31,8 +31,8 @@ class EnvName:
 def resolve(text: str) -> EnvName:
     """The environment meant by `text`. A bare game name means Atari. Raises UserError with a suggestion."""
     text = text.strip()
-    prefix, slash, rest = text.partition("/")
-    family = prefix.lower() if slash else ""
+    prefix, _, rest = text.partition("/")
+    family = prefix.lower()
     if family in ("atari", "ale"):
         return _atari(text, rest)
     if family == "minatar":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -48,14 +48,19 @@ class Subject:
         return bool(self.run_dir.read_json(self.run_dir.passport).get("hash") == self.passport["hash"])
 
 
-def open_run(path: str | Path, env: str | None = None, device: str = "cpu") -> Subject:
-    """Read a run. A class of the user's own is imported only if `env` names it: never because a file does."""
+def open_run(path: str | Path, env: str | None = None, device: str = "cpu", cap_steps: int | None = None) -> Subject:
+    """Read a run. A class of the user's own is imported only if `env` names it: never because a file does.
+
+    `cap_steps` takes the place of the run's own.
+    """
     run_dir = RunDir(path)
     if not run_dir.path.is_dir():
         raise UserError(f"{path} is no run directory: it does not exist or is a file")
     config = _config(run_dir)
     if env is None:
         refuse_unnamed(config.env, env)
+    if cap_steps is not None:
+        config = replace(config, rules=replace(config.rules, cap_steps=cap_steps))
     steps, iterations = _trained(run_dir)
     name = resolve(config.env if env is None else env).canonical
     return Subject(run_dir, config, load(path, device), name, steps, iterations)

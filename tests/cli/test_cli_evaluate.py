@@ -52,6 +52,15 @@ def test_same_seed_same_scores_for_any_number_at_once_and_no_file_is_overwritten
     assert one["epsilon"] == 0.5
 
 
+def test_games_without_an_end_can_be_capped(run, capsys):
+    assert main(["evaluate", str(run), "--games", "4", "--cap-steps", "7"]) == 0
+    (saved,) = evaluations(run)
+    assert saved["lengths"] == [7] * 4 and saved["passport"]["cap_steps"] == 7
+    assert "note: the rules" in capsys.readouterr().out
+    assert main(["evaluate", str(run), "--cap-steps", "0"]) == 2
+    assert "cap_steps" in capsys.readouterr().err
+
+
 def test_atari_is_put_beside_random_and_human_play():
     from c2d.cli.evaluate import lines
     from c2d.evaluation.statistics import summarize

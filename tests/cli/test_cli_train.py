@@ -97,6 +97,7 @@ def test_config_file_then_settings(tmp_path):
         (["gym/Pendulum-v1"], "discrete"),
         (["breakout", "--rules.sticky", "2"], "from 0 to 1"),
         (["breakout", "--rules.frame-size", "20"], "too small"),
+        (["gym/CartPole-v1", "--tensorboard", "maybe"], "--tensorboard takes True or False, not 'maybe'"),
         (["gym/CartPole-v1", "--device", "nonsense"], "--device nonsense cannot be used here"),
         (["gym/CartPole-v1", "--device", "cuda:99"], "--device cuda:99 cannot be used here"),
         (["gym/CartPole-v1", "--device", "meta"], "--device meta cannot be used here"),

@@ -72,6 +72,13 @@ def test_misspelt_names_get_a_suggestion_in_one_line(text: str, suggestion: str)
     assert text in message and "Accepted" in message and "\n" not in message
 
 
+def test_a_family_alone_is_asked_for_its_game() -> None:
+    for text, accepted in (("minatar", "asterix, breakout"), ("Atari", "62 games"), ("gym", "a registered id")):
+        with pytest.raises(UserError, match=f"{text}.*{accepted}") as caught:
+            resolve(text)
+        assert "Did you mean" not in str(caught.value)
+
+
 @pytest.mark.parametrize("text", ["", "zzzzqqqq", "gym/zzzzqqqq", "minatar/", "atari/", "no such.module:Env", "a.b:"])
 def test_hopeless_names_say_what_is_accepted(text: str) -> None:
     with pytest.raises(UserError, match=r"Accepted|write my_package"):
