@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from c2d.cli.main import main
+from c2d.config import default_config, flat, to_json
 from tests.cli.tiny_runs import tiny_run
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -61,3 +62,23 @@ def test_the_evaluation_page_runs(tmp_path, monkeypatch, capsys):
     exec(compile(block, "docs/evaluation.md", "exec"), names := {})
     assert names["returns"].shape == names["probs"].shape == (1, 3, 4)
     assert re.search(r"tensor\(\[\[.*\]\]\) tensor\(\[[012]\]\)", capsys.readouterr().out)
+
+
+def test_the_readmes_table_of_settings_has_the_defaults():
+    """Every value in the table "Settings of the paper" is that of the recipe c2d on Atari."""
+    table = (DOCS.parent / "README.md").read_text().partition("## Settings of the paper")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")]
+    defaults = flat(to_json(default_config("breakout")))
+    seen = 0
+    for _, settings, value in rows[1:]:
+        names = re.findall(r"`--([a-z0-9.-]+)`", settings)
+        assert names, settings
+        numbers = [float(word.replace(",", "")) for word in re.findall(r"\d[\d,]*(?:\.\d+)?", value)]
+        for name in names:
+            default = defaults[name]
+            if isinstance(default, bool | str):
+                assert str(default) in value, name
+            else:
+                assert default in numbers, (name, value)
+            seen += 1
+    assert seen >= 30

@@ -77,6 +77,7 @@ def check_recipe(recipe: Recipe) -> None:
         raise UserError(f"--loss {_words(loss)} does not go with --head {_words(head)}: it {reason}")
     if isinstance(loss, spec.Huber):
         require(loss.kappa > 0, "loss.kappa", loss.kappa, "greater than 0; --loss squared has no bound")
+    require(recipe.optim.eps > 0, "optim.eps", recipe.optim.eps, "greater than 0: weights without a gradient need it")
     history, capacity, needed = schedule.random_history, schedule.replay_capacity, recipe.n_step + 1
     accepted = f"from n-step + 1 = {needed} to the replay capacity {capacity}"
     require(needed <= history <= capacity, "schedule.random-history", history, accepted)

@@ -55,13 +55,13 @@ def options(
 
     A switch alone, `--dry-run`, means `--dry-run True`.
     """
-    complaints = io.StringIO()
+    complaints, switches = io.StringIO(), _switches(cls, default)
     try:
         with contextlib.redirect_stderr(complaints):
             return tyro.cli(
                 cls,
                 default=tyro.MISSING_NONPROP if default is None else default,
-                args=_switched(cls, arguments),
+                args=_switched(switches, arguments),
                 prog=prog,
                 description=description,
                 config=(tyro.conf.FlagConversionOff, tyro.conf.AvoidSubcommands),
@@ -69,24 +69,25 @@ def options(
     except SystemExit as exit:
         if not exit.code:
             raise
-        raise UserError(_misled_switch(cls, arguments, said := _one_line(complaints.getvalue())) or said) from None
+        raise UserError(_misled_switch(switches, arguments, said := _one_line(complaints.getvalue())) or said) from None
 
 
-def _switches(cls: Any) -> set[str]:
-    names = (field.name for field in dataclasses.fields(cls) if field.type in ("bool", bool, "bool | None"))
+def _switches(cls: Any, default: Any) -> set[str]:
+    names = [field.name for field in dataclasses.fields(cls) if field.type in ("bool", bool, "bool | None")]
+    if isinstance(default, Config):  # settings within its parts
+        names += [name for name, value in flat(to_json(default)).items() if isinstance(value, bool)]
     return {"--" + name.replace("_", "-") for name in names}
 
 
-def _misled_switch(cls: Any, arguments: list[str], said: str) -> str | None:
+def _misled_switch(switches: set[str], arguments: list[str], said: str) -> str | None:
     """If what was complained of is a word after a switch, what the switch takes."""
     for word, value in pairwise(arguments):
-        if word in _switches(cls) and said == f"Unrecognized options: {value}":
+        if word in switches and said == f"Unrecognized options: {value}":
             return f"{word} takes True or False, not {value!r}"
     return None
 
 
-def _switched(cls: Any, arguments: list[str]) -> list[str]:
-    switches = _switches(cls)
+def _switched(switches: set[str], arguments: list[str]) -> list[str]:
     spelled: list[str] = []
     for place, word in enumerate(arguments, 1):
         alone = word in switches and arguments[place : place + 1] not in (["True"], ["False"])

@@ -102,6 +102,8 @@ def _gymnasium(text: str, key: str) -> EnvName:
         if not all(part.isidentifier() for part in module.split(".")) or not name:
             raise UserError(f"{text!r} names no class: write my_package.my_module:MyEnv.")
         return EnvName("gym", key, f"gym/{key}")
+    if key.startswith("ALE/"):
+        return _atari(text, key.removeprefix("ALE/"))
     registered = _registered()
     if key in registered:
         return EnvName("gym", key, f"gym/{key}")

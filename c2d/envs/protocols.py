@@ -18,13 +18,13 @@ RESIZES: tuple[Resize, ...] = ("area", "linear", "nearest")
 
 def _require(ok: bool, setting: str, value: object, accepted: str) -> None:
     if not ok:
-        raise UserError(f"{setting} = {value!r} is not accepted: {accepted}.")
+        raise UserError(f"--rules.{setting.replace('_', '-')} is {value}; accepted: {accepted}")
 
 
 def _check_common(truncation: str, stack: int, cap_steps: int | None) -> None:
-    _require(truncation in TRUNCATIONS, "truncation", truncation, f"give one of {', '.join(TRUNCATIONS)}")
-    _require(stack >= 1, "stack", stack, "give a number of frames, at least 1")
-    _require(cap_steps is None or cap_steps >= 1, "cap_steps", cap_steps, "give steps, at least 1, or None")
+    _require(truncation in TRUNCATIONS, "truncation", truncation, f"one of {', '.join(TRUNCATIONS)}")
+    _require(stack >= 1, "stack", stack, "a number of frames, at least 1")
+    _require(cap_steps is None or cap_steps >= 1, "cap_steps", cap_steps, "steps, at least 1, or None")
 
 
 @dataclass(frozen=True)
@@ -69,15 +69,15 @@ class AtariRules:
 
     def __post_init__(self) -> None:
         _check_common(self.truncation, self.stack, self.cap_steps)
-        _require(0.0 <= self.sticky <= 1.0, "sticky", self.sticky, "give a probability from 0 to 1")
+        _require(0.0 <= self.sticky <= 1.0, "sticky", self.sticky, "a probability from 0 to 1")
         cap = self.cap_frames
-        _require(cap is None or cap >= 1, "cap_frames", cap, "give frames, at least 1, or None")
-        _require(self.action_repeat >= 1, "action_repeat", self.action_repeat, "give frames, at least 1")
-        _require(8 <= self.frame_size <= 160, "frame_size", self.frame_size, "give 8 to 160 pixels")
-        _require(self.noop_max >= 0, "noop_max", self.noop_max, "give frames, 0 for none")
-        accepted = f"give 1 to stack = {self.stack}"
+        _require(cap is None or cap >= 1, "cap_frames", cap, "frames, at least 1, or None")
+        _require(self.action_repeat >= 1, "action_repeat", self.action_repeat, "frames, at least 1")
+        _require(8 <= self.frame_size <= 160, "frame_size", self.frame_size, "8 to 160 pixels")
+        _require(self.noop_max >= 0, "noop_max", self.noop_max, "frames, 0 for none")
+        accepted = f"1 to stack = {self.stack}"
         _require(1 <= self.opening_count <= self.stack, "opening_count", self.opening_count, accepted)
-        _require(self.resize in RESIZES, "resize", self.resize, f"give one of {', '.join(RESIZES)}")
+        _require(self.resize in RESIZES, "resize", self.resize, f"one of {', '.join(RESIZES)}")
 
 
 PROTOCOLS: dict[str, AtariRules] = {
@@ -125,7 +125,7 @@ class MinAtarRules:
 
     def __post_init__(self) -> None:
         _check_common(self.truncation, self.stack, self.cap_steps)
-        _require(0.0 <= self.sticky <= 1.0, "sticky", self.sticky, "give a probability from 0 to 1")
+        _require(0.0 <= self.sticky <= 1.0, "sticky", self.sticky, "a probability from 0 to 1")
 
 
 @dataclass(frozen=True)

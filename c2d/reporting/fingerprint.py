@@ -141,7 +141,7 @@ def _facts(run: RunRecords, out: str | None) -> list[str]:
         f"- Versions: {versions}",
         f"- Measured: {speed} agent steps per second with {plural(measured['threads'], 'thread')} on "
         f"{measured['cpu']} ({plural(measured['cores'], 'core')})",
-        f"- Commands: `{train_command(config)}`, then `{shlex.join(regenerate)}`",
+        f"- Commands: `{train_command({**config, 'run_dir': str(run.path)})}`, then `{shlex.join(regenerate)}`",
     ]
 
 

@@ -76,9 +76,14 @@ class Saver:
             self._refuse(f"lines of {file.path.name}", file.trouble)
 
     def weights(self) -> None:
+        """Those of a network that diverged do not take the place of earlier ones."""
         session = self.session
+        agent = Agent(session.learner.online, session.config.agent, session.env.spec)
+        if not agent.finite() and self.run_dir.weights.exists():
+            self._warn("the network diverged: weights.safetensors keeps the last ones that were numbers")
+            return
         try:
-            self.run_dir.save_weights(Agent(session.learner.online, session.config.agent, session.env.spec))
+            self.run_dir.save_weights(agent)
         except OSError as error:
             self._refuse("the weights", error)
 

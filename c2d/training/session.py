@@ -134,11 +134,12 @@ class Session:
                 self.replay.sample(self.schedule.batch_size, self.sampling, self.config.device)
             )
             self.replay.feedback(update.index, update.priority)
-            if not math.isfinite(update.loss):
-                raise Diverged(
-                    f"the loss became {update.loss} at step {self.step}: lower --optim.learning-rate, "
-                    "or check the size of the rewards"
-                )
+            for what, value in (("loss", update.loss), ("gradient", update.metrics["gradient_norm"])):
+                if not math.isfinite(value):
+                    raise Diverged(
+                        f"the {what} became {value} at step {self.step}: lower --optim.learning-rate, "
+                        "or check the size of the rewards"
+                    )
             self.tally.count(update)
         if self.step % self.schedule.target_period == 0:
             self.learner.synchronize()

@@ -58,7 +58,7 @@ def test_games_without_an_end_can_be_capped(run, capsys):
     assert saved["lengths"] == [7] * 4 and saved["passport"]["cap_steps"] == 7
     assert "note: the rules" in capsys.readouterr().out
     assert main(["evaluate", str(run), "--cap-steps", "0"]) == 2
-    assert "cap_steps" in capsys.readouterr().err
+    assert "cap-steps is 0" in capsys.readouterr().err
 
 
 def test_atari_is_put_beside_random_and_human_play():

@@ -97,6 +97,9 @@ def test_config_file_then_settings(tmp_path):
         (["gym/Pendulum-v1"], "discrete"),
         (["breakout", "--rules.sticky", "2"], "from 0 to 1"),
         (["breakout", "--rules.frame-size", "20"], "too small"),
+        (["gym/CartPole-v1", "--noisy", "--iterations", "0"], "--iterations is 0"),  # a switch alone is understood
+        (["gym/CartPole-v1", "--noisy", "maybe"], "--noisy takes True or False, not 'maybe'"),
+        (["breakout", "--rules.sticky", "2"], "--rules.sticky is 2.0; accepted: a probability from 0 to 1"),
         (["gym/CartPole-v1", "--tensorboard", "maybe"], "--tensorboard takes True or False, not 'maybe'"),
         (["gym/CartPole-v1", "--device", "nonsense"], "--device nonsense cannot be used here"),
         (["gym/CartPole-v1", "--device", "cuda:99"], "--device cuda:99 cannot be used here"),
@@ -134,6 +137,7 @@ def test_mistakes_get_one_line(words, message, capsys, tmp_path, monkeypatch):
         ("--optim.learning-rate-final", "-1", "0 or greater"),
         ("--optim.decay-updates", "-1", "0 or greater"),
         ("--optim.eps", "-1", "0 or greater"),
+        ("--optim.eps", "0", "greater than 0"),
         ("--optim.beta1", "1", "from 0 to below 1"),
         ("--optim.beta2", "-0.1", "from 0 to below 1"),
         ("--optim.clip-norm", "-1", "greater than 0"),
@@ -156,7 +160,7 @@ def test_mistakes_get_one_line(words, message, capsys, tmp_path, monkeypatch):
 def test_values_out_of_range_are_named(option, value, accepted, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     line = refused(capsys, "gym/CartPole-v1", f"{option}={value}")
-    assert accepted in line and (option in line or option.removeprefix("--rules.").replace("-", "_") in line)
+    assert accepted in line and f"{option} is " in line
     assert list(tmp_path.iterdir()) == []
 
 
@@ -170,14 +174,17 @@ def test_broken_config_file(text, capsys, tmp_path):
 
 @pytest.mark.parametrize(
     ("env", "package", "extra"),
-    [("breakout", "ale_py", "c2d[atari]"), ("minatar/breakout", "minatar", "c2d[minatar]"),
+    [("breakout", "ale_py", "c2d[atari]"), ("breakout", "cv2", "c2d[atari]"),
+     ("minatar/breakout", "minatar", "c2d[minatar]"),
      ("gym/CartPole-v1", "torch.utils.tensorboard", "c2d[tensorboard]")],
 )  # fmt: skip
 def test_missing_package_names_the_extra(env, package, extra, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, package, None)
     for name in [
-        name for name in sys.modules if name.startswith("c2d.envs._minatar") or name.startswith(package + ".")
+        name
+        for name in sys.modules
+        if name in ("c2d.envs.resize", "c2d.envs.grays") or name.startswith(("c2d.envs._minatar", package + "."))
     ]:
         monkeypatch.delitem(sys.modules, name)
     assert extra in refused(capsys, env)

@@ -30,9 +30,9 @@ def decode(state: dict) -> dict:
 def main(source: str, target: str) -> None:
     with open(source) as file:
         task = json.load(file)
-    game = AtariGame(task["game"], AtariRules(**task["rules"]), seed=999)  # another seed: all comes from the state
     answers = []
     for point in task["points"]:
+        game = AtariGame(task["game"], AtariRules(**task["rules"]), seed=999)  # another seed: all comes from the state
         game.restore(decode(point["state"]))
         answers.append([digest(game.step(action)) for action in point["actions"]])
     with open(target, "w") as file:

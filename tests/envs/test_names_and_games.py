@@ -25,6 +25,7 @@ from c2d.errors import UserError
         ("BankHeist", "atari/bankheist"),
         ("atari/Bank-Heist", "atari/bankheist"),
         ("ALE/UpNDown-v5", "atari/upndown"),
+        ("gym/ALE/Breakout-v5", "atari/breakout"),
         ("minatar/breakout", "minatar/breakout"),
         ("MinAtar/Breakout-v1", "minatar/breakout"),
         ("MinAtar/SpaceInvaders-v0", "minatar/space_invaders"),
@@ -149,5 +150,6 @@ def test_protocols_are_what_they_are_called() -> None:
     ],
 )
 def test_rules_out_of_range_are_refused_by_name(setting: dict[str, object]) -> None:
-    with pytest.raises(UserError, match=next(iter(setting))):
+    ((name, value),) = setting.items()
+    with pytest.raises(UserError, match=f"--rules.{name.replace('_', '-')} is {value}; accepted: "):
         AtariRules(**setting)  # type: ignore[arg-type]

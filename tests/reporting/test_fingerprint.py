@@ -96,6 +96,7 @@ def test_section_names_the_run_and_judges_each_figure(tmp_path):
         "torch 2.0",
         "50.0 agent steps",
         "1 thread on a processor",
+        f"--seed 4 --run-dir {tmp_path / 'mine'}`",
     ):
         assert fact in text
     assert row_of(text, "mean loss") == [

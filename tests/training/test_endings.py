@@ -208,6 +208,39 @@ def test_diverged_loss_stops_with_advice(tmp_path, monkeypatch):
     assert issubclass(Diverged, UserError)
 
 
+def test_weights_of_a_network_that_diverged_do_not_replace_those_before(tmp_path, monkeypatch):
+    from c2d.agents.learner import Learner
+
+    update = Learner.update
+
+    def poisoned(self, batch):
+        if self.updates == 30:
+            for parameter in self.online.parameters():
+                parameter.data.fill_(float("nan"))
+        return update(self, batch)
+
+    monkeypatch.setattr(Learner, "update", poisoned)
+    with pytest.raises(Diverged):
+        short_run("gym/CartPole-v1", tmp_path / "run", iterations=3, steps=100, update_period=4)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["iterations"] == 1
+    assert load(tmp_path / "run").finite()
+    assert "the network diverged" in (tmp_path / "run" / "events.jsonl").read_text()
+
+
+def test_a_gradient_that_is_no_number_stops_the_run(tmp_path, monkeypatch):
+    from c2d.agents.learner import Learner
+
+    update = Learner.update
+
+    def overflown(self, batch):
+        made = update(self, batch)
+        return made._replace(metrics={**made.metrics, "gradient_norm": float("inf")})
+
+    monkeypatch.setattr(Learner, "update", overflown)
+    with pytest.raises(Diverged, match="the gradient became inf at step 0"):
+        short_run("gym/CartPole-v1", tmp_path / "run")
+
+
 def test_error_of_ours_keeps_its_traceback_and_the_weights(tmp_path, monkeypatch):
     def broken(self):
         raise ZeroDivisionError("a bug\nof two lines")

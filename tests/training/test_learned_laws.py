@@ -113,7 +113,12 @@ BROKEN = {
 def test_broken_backup_is_caught(fault, monkeypatch):
     monkeypatch.setattr(c2d.agents.learner, "backup", BROKEN[fault](c2d.agents.learner.backup))
     found = errors(trained_agent("negative", UPDATES // 2), "negative")
-    assert max(found.values()) > 3 * BOUND, found  # half as many updates with the right backup: 0.07
+    assert max(found.values()) > 3 * BOUND, found
+
+
+def test_the_right_backup_is_far_below_what_broken_ones_must_exceed():
+    found = errors(trained_agent("negative", UPDATES // 2), "negative")
+    assert max(found.values()) < 2 * BOUND, found
 
 
 def test_distance_of_this_file():

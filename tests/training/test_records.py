@@ -3,13 +3,15 @@
 import csv
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 from safetensors.numpy import load_file
 
 from c2d.agents.schedules import linear
-from c2d.config import read_config
+from c2d.config import default_config, read_config
+from c2d.envs.make import make
+from c2d.training.passport import passport
 from c2d.training.record import read_records
 from c2d.training.rundir import RunDir, load
 from c2d.training.session import Session, Tally
@@ -35,6 +37,29 @@ def test_header_says_what_ran(finished):
     assert header["passport"]["hash"] == json.loads(result.run_dir.passport.read_text())["hash"]
     assert {"cpu", "cores", "threads", "system", "started"} <= header["measured"].keys()
     assert header["measured"]["threads"] == 1
+
+
+def test_passport_tells_what_the_learner_does_to_rewards_and_time():
+    base = default_config("toy/bimodal")
+    agent = base.agent
+    env = make(base.env, base.rules, 0)
+    facts = passport(base, env)
+    assert facts["phi"] == {"kind": "scaled_h", "beta": 1.99, "eps": 0.001}
+    assert (facts["clip_reward"], facts["gamma"], facts["n_step"]) == (None, 0.99, 1)
+    assert "whole training games" in facts["recorded_score"] and facts["protocol"] == base.protocol
+    others = [
+        replace(agent, clip_reward=1.0),
+        replace(agent, phi=replace(agent.phi, beta=2.0)),
+        replace(agent, phi=replace(agent.phi, kind="identity")),
+        replace(agent, schedule=replace(agent.schedule, gamma=0.9)),
+        replace(agent, n_step=3),
+    ]
+    hashes = [passport(replace(base, agent=other), env)["hash"] for other in others]
+    capped = make(base.env, replace(base.rules, cap_steps=9), 0)
+    hashes += [facts["hash"], passport(base, capped)["hash"]]
+    assert len(set(hashes)) == 7
+    unlike = replace(agent, optim=replace(agent.optim, learning_rate=0.5))  # no rule
+    assert passport(replace(base, agent=unlike), env)["hash"] == facts["hash"] == passport(base, env)["hash"]
 
 
 def test_each_iteration_has_what_the_authors_recorded(finished):
