@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from math import prod
 from statistics import median, quantiles
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ import numpy as np
 from c2d.bench.calibration import BareEmulator
 from c2d.config import Config, default_config, validate
 from c2d.envs.make import make
+from c2d.replay.frames import compressed
 from c2d.training.session import Session
 
 CAPACITY = 100_000  # transitions
@@ -46,15 +48,21 @@ class Window(NamedTuple):
 
 
 def loop_config(env: str, recipe: str = "c2d") -> Config:
-    """What `c2d train` would run late in training, when the network chooses nearly every action."""
+    """What `c2d train` would run late in training, when the network chooses nearly every action.
+
+    The replay is a smaller one, but compressed if that of training is.
+    """
     config = default_config(env, recipe)
+    ring = make(config.env, config.rules, seed=0).spec
+    frame_bytes = prod(ring.frame_shape) * np.dtype(ring.frame_dtype).itemsize
+    compress = compressed(frame_bytes, config.agent.schedule.replay_capacity, config.compress_replay)
     schedule = replace(
         config.agent.schedule,
         random_history=HISTORY,
         replay_capacity=CAPACITY,
         epsilon_initial=config.agent.schedule.epsilon_min,
     )
-    config = replace(config, agent=replace(config.agent, schedule=schedule))
+    config = replace(config, agent=replace(config.agent, schedule=schedule), compress_replay=compress)
     validate(config)
     return config
 

@@ -13,6 +13,7 @@ from typing import Any
 from c2d.cli.settings import options
 from c2d.errors import UserError
 from c2d.files import check_destination, write_json
+from c2d.words import plural
 
 Row = tuple[str, str, list[str]]  # what, unit, one cell per number of threads
 
@@ -121,8 +122,10 @@ def rows(result: dict[str, Any]) -> list[Row]:
         table.append((what, unit, cells))
 
     counts = [str(entry["threads"]) for entry in measured]
-    products = [f"{before['gflops'][n]:.1f} / {after['gflops'][n]:.1f}" for n in counts]
-    add("matrix product 1024², before / after", "GFLOPS", products)
+    products = {n: f"{before['gflops'][n]:.1f} / {after['gflops'][n]:.1f}" for n in before["gflops"]}
+    add("matrix product 1024², before / after", "GFLOPS", [products[n] for n in counts])
+    for n in products.keys() - counts:  # for comparison with other machines
+        add(f"  with {plural(int(n), 'thread')}", "GFLOPS", [products[n]] * len(counts))
     if "bare_emulator_steps_per_second" in before:
         bare = (calibration["bare_emulator_steps_per_second"] for calibration in (before, after))
         add(
@@ -145,7 +148,7 @@ def rows(result: dict[str, Any]) -> list[Row]:
     for number in range(len(measured[0]["loop_steps_per_second"])):
         rates = [_three_digits(entry["loop_steps_per_second"][number]) for entry in measured]
         add(f"whole loop, window {number + 1}", "steps/s", rates)
-    add("peak memory so far", "MB", [f"{entry['peak_memory_mb']:.0f}" for entry in measured])
+    add("peak memory so far, replay hardly filled", "MB", [f"{entry['peak_memory_mb']:.0f}" for entry in measured])
     return table
 
 

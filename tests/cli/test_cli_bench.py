@@ -73,6 +73,28 @@ def test_atari_is_measured_beside_the_bare_emulator():
     assert found["environment_ms"]["median"] > 0.01
 
 
+def test_the_table_has_every_stage_the_emulator_and_the_machine():
+    """Figures made up, each of which must be found in its row."""
+    spread = {"median": 1.25, "q1": 1.0, "q3": 2.0, "mean": 1.3}
+    entry = {
+        "threads": 1, "environment_ms": spread, "share_of_bare_emulator": 0.876, "emulate_ms": spread, "act_ms": spread,
+        "store_ms": spread, "sample_ms": spread, "update_ms": spread, "loop_steps_per_second": [64.9, 70.0, 71.0],
+        "peak_memory_mb": 377.4,
+    }  # fmt: skip
+    machine = {"gflops": {"1": 86.2, "2": 176.3}, "bare_emulator_steps_per_second": 2217.0}
+    result = {"calibration_before": machine, "calibration_after": machine, "measurements": [entry]}
+    table = {what.strip(): (unit, cells) for what, unit, cells in bench.rows(result)}
+    assert table["matrix product 1024², before / after"] == ("GFLOPS", ["86.2 / 86.2"])
+    assert table["with 2 threads"] == ("GFLOPS", ["176.3 / 176.3"])
+    assert table["bare emulator, before / after"] == ("steps/s", ["2217 / 2217"])
+    assert table["its rate against the bare emulator"] == ("%", ["87.6"])
+    for stage in ("environment alone", "in the loop: environment", "act and stack frames", "sample a batch", "update"):
+        assert table[stage][1] == ["1.25 (1.00–2.00)"], stage
+    assert table["store"] == ("µs/step", ["1250 (1000–2000)"])
+    assert table["whole loop, window 1"] == ("steps/s", ["64.9"])
+    assert table["peak memory so far, replay hardly filled"] == ("MB", ["377"])
+
+
 def test_the_bare_emulator_plays_what_it_is_told():
     bare = calibration.BareEmulator("breakout", AtariRules(sticky=0.0, action_repeat=3))
     bare.play([0] * 7)
@@ -87,6 +109,7 @@ def test_the_loop_is_that_of_training_at_its_least_exploration():
     trained = default_config("gym/CartPole-v1").agent.schedule
     assert config.agent.schedule.update_period == trained.update_period
     assert config.agent.schedule.batch_size == trained.batch_size
+    assert not config.compress_replay and loop.loop_config("breakout").compress_replay
 
 
 def test_clocks_count_every_call_and_leave_no_trace(monkeypatch):
