@@ -31,8 +31,9 @@ def main(source: str, target: str) -> None:
     with open(source) as file:
         task = json.load(file)
     answers = []
-    for point in task["points"]:
-        game = AtariGame(task["game"], AtariRules(**task["rules"]), seed=999)  # another seed: all comes from the state
+    for number, point in enumerate(task["points"]):
+        if number % 10 == 0:  # now and then a new emulator; another seed, since all comes from the state
+            game = AtariGame(task["game"], AtariRules(**task["rules"]), seed=999)
         game.restore(decode(point["state"]))
         answers.append([digest(game.step(action)) for action in point["actions"]])
     with open(target, "w") as file:

@@ -39,7 +39,7 @@ def test_same_seed_same_game_and_another_seed_another() -> None:
 
 @pytest.mark.parametrize("key", ["breakout", "pong", "mspacman", "assault"])
 def test_restoring_in_a_fresh_process_is_exact(key: str, tmp_path: Path) -> None:
-    """40 random points, each into a new emulator; 30 further steps each, over lives, ends and caps of games."""
+    """40 random points, into new emulators and used ones; 30 further steps each, over lives, ends and caps of games."""
     rules = replace(PAPER, cap_steps=310)
     rng = np.random.default_rng(17)
     game = AtariGame(key, rules, seed=3)

@@ -17,6 +17,7 @@ def way(request, monkeypatch):
     return request.param
 
 
+@pytest.mark.parametrize("way", ["C"], indirect=True)  # without C the emulator itself writes it
 @pytest.mark.parametrize("game", ["breakout", "demonattack", "beamrider", "seaquest"])
 def test_every_picture_is_the_emulators(game):
     """Two pictures that take turns at random, whole games: colors that appear late are learned then."""
@@ -25,11 +26,12 @@ def test_every_picture_is_the_emulators(game):
     pictures = [np.full(ale.getScreenDims(), 7, dtype=np.uint8) for _ in range(2)]
     takes = [grays.into(picture) for picture in pictures]
     colors: set[int] = set()
-    for _ in range(1_500):
+    for frame in range(1_500):
         if ale.game_over():
             ale.reset_game()
         ale.act(rng.choice(ale.getMinimalActionSet()))
-        colors |= set(np.unique(ale.getScreen()).tolist())
+        if frame % 50 == 0:
+            colors |= set(np.unique(ale.getScreen()).tolist())
         k = rng.integers(2)
         takes[k]()
         np.testing.assert_array_equal(pictures[k], ale.getScreenGrayscale())

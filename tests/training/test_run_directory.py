@@ -89,7 +89,7 @@ def edited(path, *keys, value):
         ),
         (("agent", "head"), None, r"None for head"),
         (("rules", "truncation"), "sometimes", r"'sometimes' for truncation"),
-        (("rules", "stack"), 0, r"stack = 0"),
+        (("rules", "stack"), 0, r"stack is 0"),
         (("class",), "Recipe", r'unknown setting "env" in Recipe'),
     ],
 )
