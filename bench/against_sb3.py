@@ -31,8 +31,8 @@ WORKLOAD = (
     "Breakout, frame skip 4, sticky actions 0.25, 84x84 gray, 4 frames, batch 32, one update per 4 agent steps, "
     "target copy every 8,000 agent steps, replay capacity 100,000 (ours compressed, as in training), ε 0.01, `valid` "
     "padding. One agent step is 4 emulator frames. SB3: its Nature network and its Atari wrappers. Emulation, acting, "
-    "storing, sampling and updates are all included. `c2d` trains a larger network than DQN: batch normalization, a law "
-    "of 32 atoms for each action."
+    "storing, sampling and updates are all included. `c2d` trains a larger network than DQN: batch normalization, a "
+    "law of 32 atoms for each action."
 )
 
 
