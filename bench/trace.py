@@ -48,7 +48,7 @@ def show(trace: Path, parts: int) -> None:
     print(f"| updates | {' | '.join(COLUMNS)} |\n|---|{'---:|' * len(COLUMNS)}")
     done = 0
     for part in np.array_split(np.load(trace), parts):
-        loss, low, high, norm, reward = part.T[: len(COLUMNS)]
+        loss, low, high, norm, reward = part.T
         figures = (loss.mean(), low.min(), high.max(), norm.max(), reward.max())
         print(f"| {done:,} to {done + len(part):,} | {' | '.join(f'{figure:.4g}' for figure in figures)} |")
         done += len(part)

@@ -10,6 +10,7 @@ os.environ.setdefault("RAY_worker_niceness", "0")  # its processes are waited fo
 import pytest
 import torch
 
+from c2d.envs import resize
 from c2d.nets import native
 
 torch.set_num_threads(1)
@@ -27,3 +28,12 @@ def kernels(request, monkeypatch):
     if request.param == "C" and not native.AVAILABLE:
         pytest.skip("NO LOOPS IN C: make setup says why; they are not tested")
     monkeypatch.setattr(native, "AVAILABLE", request.param == "C")
+
+
+@pytest.fixture(params=["C", "Python"])
+def screens(request, monkeypatch):
+    """The same with screen.c and without it; which of them."""
+    if request.param == "C" and not resize.NATIVE:
+        pytest.skip("NO LOOPS IN C: make setup says why; they are not tested")
+    monkeypatch.setattr(resize, "NATIVE", request.param == "C")
+    return request.param

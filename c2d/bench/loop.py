@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from math import prod
 from statistics import median, quantiles
 from typing import Any, NamedTuple
 
@@ -53,9 +52,9 @@ def loop_config(env: str, recipe: str = "c2d") -> Config:
     The replay is a smaller one, but compressed if that of training is.
     """
     config = default_config(env, recipe)
-    ring = make(config.env, config.rules, seed=0).spec
-    frame_bytes = prod(ring.frame_shape) * np.dtype(ring.frame_dtype).itemsize
-    compress = compressed(frame_bytes, config.agent.schedule.replay_capacity, config.compress_replay)
+    env = make(config.env, config.rules, seed=0)
+    env.close()
+    compress = compressed(env.spec.frame_bytes, config.agent.schedule.replay_capacity, config.compress_replay)
     schedule = replace(
         config.agent.schedule,
         random_history=HISTORY,

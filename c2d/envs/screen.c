@@ -1,8 +1,8 @@
 /* Screens in gray, the larger of two, shrunk by area: what the emulator and OpenCV do, bit for bit, for the rows, and
  * then the bands of rows, that changed.
  *
- * grays.py and resize.py make the tables and have the same in Python. Products are rounded before they are added, in OpenCV's
- * order (this file is compiled with -ffp-contract=off).
+ * grays.py and resize.py make the tables and leave it to the emulator and OpenCV where this is not compiled. Products
+ * are rounded before they are added, in OpenCV's order (this file is compiled with -ffp-contract=off).
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -30,6 +31,10 @@ class EnvSpec:
     def obs_shape(self) -> tuple[int, ...]:
         """[S·C, H, W] or [S·D]."""
         return (self.stack * self.frame_shape[0], *self.frame_shape[1:])
+
+    @property
+    def frame_bytes(self) -> int:
+        return math.prod(self.frame_shape) * np.dtype(self.frame_dtype).itemsize
 
 
 class Environment(Protocol):

@@ -79,7 +79,7 @@ class Replay:
         self.head = 0  # slots written since the beginning; slot number head - 1 is the current state
         self.oldest = 0  # first slot number whose stack has lost nothing
         self.ready = 0  # first slot number whose n-step window is incomplete
-        self.frame_bytes = int(np.prod(spec.frame_shape)) * np.dtype(spec.frame_dtype).itemsize
+        self.frame_bytes = spec.frame_bytes
         kind = CompressedFrames if compressed(self.frame_bytes, capacity, compress) else RawFrames
         self.frames: Frames = kind(spec, capacity)
         self.sampler: Sampler = UniformSampler(capacity) if sampler is None else sampler

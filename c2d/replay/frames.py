@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Protocol
 
 import lz4.block
@@ -91,7 +90,7 @@ class CompressedFrames:
 
     def __init__(self, spec: EnvSpec, capacity: int) -> None:
         self._shape, self._dtype = spec.frame_shape, np.dtype(spec.frame_dtype)
-        self._size = math.prod(spec.frame_shape) * self._dtype.itemsize
+        self._size = spec.frame_bytes
         self._blobs: list[bytes] = [b""] * capacity
         self._compressed = 0  # bytes of all blobs
         self._zeros = bytes(self._size)

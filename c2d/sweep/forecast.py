@@ -101,7 +101,7 @@ def rate_table() -> dict[tuple[str, str], dict[int, float]]:
 
 def need(run: PlannedRun, rates: Rates) -> Need:
     """What a run takes from its beginning to its end."""
-    slots, frame = _slots(run, run.config.agent.schedule.replay_capacity), _frame_bytes(run)
+    slots, frame = _slots(run, run.config.agent.schedule.replay_capacity), run.spec.frame_bytes
     weights = _weights(run.config.agent, run.spec)
     memory = _PROCESS + weights * _PER_WEIGHT + _in_memory(run, run.config.agent.schedule.replay_capacity)
     if isinstance(run.config.agent.head, parts.Implicit | parts.Fraction):
@@ -117,13 +117,9 @@ def _slots(run: PlannedRun, capacity: int) -> int:
     return min(capacity, run.config.agent.schedule.random_history + run.config.steps)
 
 
-def _frame_bytes(run: PlannedRun) -> int:
-    return int(np.prod(run.spec.frame_shape)) * np.dtype(run.spec.frame_dtype).itemsize
-
-
 def _in_memory(run: PlannedRun, capacity: int) -> int:
     """Bytes of a replay of this capacity: a large one is compressed, so it may take less than a smaller one."""
-    slots, frame = _slots(run, capacity), _frame_bytes(run)
+    slots, frame = _slots(run, capacity), run.spec.frame_bytes
     if compressed(frame, capacity, run.config.compress_replay):
         return replay_bytes(slots, frame)
     return slots * (frame + 16)

@@ -3,21 +3,14 @@
 import numpy as np
 import pytest
 
-from c2d.envs import resize
 from c2d.envs.atari import AtariGame
 from c2d.envs.grays import Grays
 from c2d.envs.protocols import AtariRules
 
-
-@pytest.fixture(params=["C", "emulator"], autouse=True)
-def way(request, monkeypatch):
-    if request.param == "C" and not resize.NATIVE:
-        pytest.skip("NO LOOPS IN C: make setup says why; they are not tested")
-    monkeypatch.setattr(resize, "NATIVE", request.param == "C")
-    return request.param
+pytestmark = pytest.mark.usefixtures("screens")
 
 
-@pytest.mark.parametrize("way", ["C"], indirect=True)  # without C the emulator itself writes it
+@pytest.mark.parametrize("screens", ["C"], indirect=True)  # without C the emulator itself writes it
 @pytest.mark.parametrize("game", ["breakout", "demonattack", "beamrider", "seaquest"])
 def test_every_picture_is_the_emulators(game):
     """Two pictures that take turns at random, whole games: colors that appear late are learned then."""
@@ -53,7 +46,7 @@ def test_a_picture_is_right_after_the_game_jumps():
             np.testing.assert_array_equal(game._resize.screen, game._ale.getScreenGrayscale())
 
 
-def test_the_emulator_is_asked_only_for_colors_it_has_not_shown(way):
+def test_the_emulator_is_asked_only_for_colors_it_has_not_shown(screens):
     """By the number of calls: all of them without C, one for each new color at most with it."""
 
     class Emulator:
@@ -74,4 +67,4 @@ def test_the_emulator_is_asked_only_for_colors_it_has_not_shown(way):
         emulator.screen[frame % 4, frame % 8] = 2 * (frame % 5) + 100  # five colors
         take()
         np.testing.assert_array_equal(picture, 255 - emulator.screen)
-    assert emulator.asked == {"C": 5, "emulator": 40}[way]
+    assert emulator.asked == {"C": 5, "Python": 40}[screens]

@@ -11,13 +11,7 @@ import pytest
 from c2d.envs import resize
 from c2d.envs.resize import Resizer
 
-
-@pytest.fixture(params=["C", "OpenCV"], autouse=True)
-def way(request, monkeypatch):
-    if request.param == "C" and not resize.NATIVE:
-        pytest.skip("NO LOOPS IN C: make setup says why; they are not tested")
-    monkeypatch.setattr(resize, "NATIVE", request.param == "C")
-    return request.param
+pytestmark = pytest.mark.usefixtures("screens")
 
 
 @pytest.mark.parametrize("pooled", [False, True])
@@ -55,10 +49,10 @@ def test_frames_are_new_arrays():
     assert resizer().min() == 255 and first.max() == 0
 
 
-def test_the_way_is_the_fast_one_unless_told_otherwise(way):
+def test_the_way_is_the_fast_one_unless_told_otherwise(screens):
     made = type(Resizer(210, 160, 84, "area")._shrink).__name__
-    assert made == {"C": "_Native", "OpenCV": "_Bands"}[way]
-    if way == "OpenCV":
+    assert made == {"C": "_Native", "Python": "_Bands"}[screens]
+    if screens == "Python":
         return
     code = "from c2d.envs import resize; from c2d.nets import native; print(resize.NATIVE, native.AVAILABLE)"
     environment = {**os.environ, "C2D_KERNELS": "off"}
