@@ -19,10 +19,9 @@ import numpy as np
 
 from c2d.drawing import canvas, drawing, write_picture
 from c2d.files import write_atomically
-from c2d.reporting.aggregate import iqm
-from c2d.reporting.bootstrap import intervals
-from c2d.reporting.figures.style import looks
-from c2d.reporting.runs import RunRecords, read_run
+from c2d.reporting.report_figures import line_styles
+from c2d.reporting.run_records import RunRecords, read_run
+from c2d.reporting.run_statistics import intervals, iqm
 from c2d.sweep.shipped import shipped_plan
 
 LAST = 2  # iterations at the end of which the scores are averaged
@@ -93,7 +92,7 @@ def table(
 def figure(found: dict[tuple[str, str], list[RunRecords]], variants: list[str], path: Path) -> None:
     games = sorted({game for _, game in found})
     picture, axes = canvas(1, len(games), 4.4 * len(games), 3.2)
-    drawn = looks(variants)
+    drawn = line_styles(variants)
     for axis, game in zip(axes, games, strict=True):
         for variant, look in drawn.items():
             runs = found.get((variant, game), [])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 
 def plural(count: int, noun: str) -> str:
     """ "1 run", "2,000 runs" """
@@ -28,3 +31,20 @@ def duration(seconds: float) -> str:
     if days:
         return f"{days:,} d {hours} h"
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+def alphanumeric(text: str) -> str:
+    """Lower-case ASCII letters and digits only: "Ms. Pac-Man" and "ms_pacman" are the same name."""
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def text_table(rows: Sequence[Sequence[str]], left: int = 1, gap: str = "  ") -> list[str]:
+    """Lines with aligned columns: the first `left` columns flush left, the others flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        gap.join(
+            cell.ljust(width) if place < left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

@@ -1,4 +1,4 @@
-"""c2d quickstart: train on a small game, and see that it learned."""
+"""c2d quickstart: train on a small game and check that the agent learns."""
 
 from __future__ import annotations
 
@@ -18,53 +18,53 @@ from c2d.errors import UserError
 if TYPE_CHECKING:
     from c2d.config import Config
     from c2d.envs.spec import Environment
-    from c2d.reporting.quickstart import Outcome
+    from c2d.reporting.quickstart import QuickstartResult
 
 ENV = "minatar/breakout"
 ITERATIONS = 5  # of 10,000 steps
-RANDOM_GAMES = 200  # of the random policy, before training
+RANDOM_GAMES = 200  # of the random policy
 GAMES = 30  # of the trained agent
 EPSILON = 0.001
-GOAL = 4.0  # times the random mean: it learned
-DESCRIPTION = f"Train C2D on {ENV} for some minutes, play {GAMES} games with it, and compare with random play."
+GOAL = 4.0  # times the random mean: the agent has learned
+DESCRIPTION = f"Train C2D on {ENV} for a few minutes, play {GAMES} games with it, and compare with random play."
 
 
 @dataclass(frozen=True)
-class Quickstart:
-    """What is asked for."""
+class QuickstartOptions:
+    """The options of `c2d quickstart`."""
 
     seed: int = 1
     """Seed of the run."""
     seeds: tuple[int, ...] = ()
-    """Several seeds instead, one after the other, quietly."""
+    """Several seeds instead, one after the other, without progress output."""
     out: str | None = None
-    """Markdown file for the table of several seeds."""
+    """Markdown file for a table of the results."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    chosen = options(Quickstart, list(arguments), "c2d quickstart", DESCRIPTION)
+    chosen = options(QuickstartOptions, list(arguments), "c2d quickstart", DESCRIPTION)
     seeds = chosen.seeds or (chosen.seed,)
     for seed in seeds:
         if seed < 0:
             raise UserError(f"a seed is {seed}; accepted: 0 or greater")
     if chosen.out is not None and Path(chosen.out).is_dir():
         raise UserError(f"--out {chosen.out} is a directory; accepted: a file name")
-    outcomes = [attempt(seed, quiet=bool(chosen.seeds)) for seed in seeds]
+    results = [attempt(seed, quiet=bool(chosen.seeds)) for seed in seeds]
     if chosen.out is not None:
-        _write(Path(chosen.out), outcomes, ["c2d", "quickstart", *arguments])
+        _write(Path(chosen.out), results, ["c2d", "quickstart", *arguments])
     if not chosen.seeds:
-        print("\n".join(next_steps(outcomes[0])))
-    if not all(outcome.learned for outcome in outcomes):
+        print("\n".join(next_steps(results[0])))
+    if not all(result.learned for result in results):
         raise SystemExit(1)
 
 
-def attempt(seed: int, quiet: bool) -> Outcome:
-    """Random play, training, evaluation of one seed; prints what came out."""
+def attempt(seed: int, quiet: bool) -> QuickstartResult:
+    """Random play, training and evaluation of one seed; prints the result."""
     from c2d.api import train
     from c2d.envs.make import make
     from c2d.evaluation.play import evaluate, random_scores
     from c2d.evaluation.statistics import summarize
-    from c2d.reporting.quickstart import Outcome
+    from c2d.reporting.quickstart import QuickstartResult
     from c2d.training.record import MEASURED
     from c2d.training.rundir import load
 
@@ -74,31 +74,31 @@ def attempt(seed: int, quiet: bool) -> Outcome:
     def make_env(game_seed: int) -> Environment:
         return make(config.env, config.rules, game_seed)
 
-    chance = summarize([end.score for end in random_scores(make_env, RANDOM_GAMES, seed)])
+    random_play = summarize([end.score for end in random_scores(make_env, RANDOM_GAMES, seed)])
     if not quiet:
-        print(f"random play on {config.env}: mean {chance.mean:.2f} over {chance.games} games")
-    result = train(config, progress=not quiet)
-    if result.state != "finished":
-        print(f"stopped before the end: nothing to evaluate yet; see {result.run_dir.path}")
+        print(f"random play on {config.env}: mean {random_play.mean:.2f} over {random_play.games} games")
+    run = train(config, progress=not quiet)
+    if run.state != "finished":
+        print(f"training was interrupted, so there is nothing to evaluate yet; see {run.run_dir.path}")
         raise SystemExit(130)
-    agent = load(result.run_dir.path)
-    skill = summarize([end.score for end in evaluate(agent, make_env, GAMES, EPSILON, parallel=8, seed=seed)])
-    outcome = Outcome(
+    agent = load(run.run_dir.path)
+    trained = summarize([end.score for end in evaluate(agent, make_env, GAMES, EPSILON, parallel=8, seed=seed)])
+    result = QuickstartResult(
         seed=seed,
-        run=str(result.run_dir.path),
-        random=chance,
-        trained=skill,
+        run=str(run.run_dir.path),
+        random=random_play,
+        trained=trained,
         goal=GOAL,
         steps=config.steps,
-        training_seconds=sum(record[MEASURED]["seconds"] for record in result.records),
+        training_seconds=sum(record[MEASURED]["seconds"] for record in run.records),
         seconds=time.perf_counter() - began,
     )
-    print(outcome.one_line() if quiet else "\n".join(outcome.report()), flush=True)
-    return outcome
+    print(result.one_line() if quiet else "\n".join(result.report()), flush=True)
+    return result
 
 
 def quickstart_config(seed: int) -> Config:
-    """The run: the game's defaults, some minutes long, on one thread (the network is too small for more)."""
+    """The game's defaults, shortened to a few minutes, on one thread (the network is too small for more)."""
     from c2d.config import default_config
 
     return default_config(
@@ -111,33 +111,33 @@ def quickstart_config(seed: int) -> Config:
     )
 
 
-def next_steps(outcome: Outcome) -> list[str]:
-    run, path = shlex.quote(outcome.run), Path(outcome.run)
+def next_steps(result: QuickstartResult) -> list[str]:
+    run, path = shlex.quote(result.run), Path(result.run)
     commands = {
         f"c2d evaluate {run} --games 100": "play more games with this agent",
-        f"tensorboard --logdir {run}": "its curves",
-        "c2d train minatar/asterix": "another small game",
-        "c2d train gym/CartPole-v1": "any Gymnasium environment with discrete actions",
-        "c2d train breakout": "the paper's agent and protocol on Atari: 200M frames, a matter of days",
+        f"tensorboard --logdir {run}": "show its curves",
+        "c2d train minatar/asterix": "train on another small game",
+        "c2d train gym/CartPole-v1": "train on any Gymnasium environment with discrete actions",
+        "c2d train breakout": "the paper's agent and protocol on Atari: 200M frames, which take days",
     }
     width = max(map(len, commands))
     rows = [f"  {command:<{width}}  {purpose}" for command, purpose in commands.items()]
     return [
         "",
-        "what to type next (the commands are in .venv/bin after `make setup`):",
+        "next steps (after `make setup`, the commands are in .venv/bin):",
         *rows,
         "",
-        f"see this agent play, beside the returns it expects: c2d serve {shlex.quote(str(path.parent))}",
+        f"watch this agent play, with the returns it predicts: c2d serve {shlex.quote(str(path.parent))}",
         f"then open http://127.0.0.1:{PORT}/lens?run={quote(path.name)} in a browser",
     ]
 
 
-def _write(out: Path, outcomes: list[Outcome], command: list[str]) -> None:
+def _write(out: Path, results: list[QuickstartResult], command: list[str]) -> None:
     from c2d.files import write_atomically
     from c2d.reporting.quickstart import page
     from c2d.training.passport import machine, versions
 
-    text = page(outcomes, ENV, RANDOM_GAMES, GAMES, EPSILON, shlex.join(command), versions(), machine(threads=1))
+    text = page(results, ENV, RANDOM_GAMES, GAMES, EPSILON, shlex.join(command), versions(), machine(threads=1))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, text.encode())

@@ -13,40 +13,40 @@ from c2d.cli.settings import options
 from c2d.errors import UserError
 
 DESCRIPTION = (
-    "Write a report: a page that opens from disk, figures (SVG, PNG), tables (CSV, LaTeX) and numbers "
-    "(JSON). Runs stand "
-    "beside the published agents at the same games and frames. No GPU and no emulator are needed."
+    "Write a report: an HTML page that opens from disk, figures (SVG, PNG), tables (CSV, LaTeX) and numbers (JSON). "
+    "Your runs are compared with the published agents on the same games and at the same frames. Needs neither a GPU "
+    "nor an emulator."
 )
 
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """What is asked for."""
+    """The options of `c2d report`."""
 
     runs: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Run directories as `c2d train` makes them, finished or not, or directories full of them."""
+    """Run directories written by `c2d train`, finished or not, or directories of them."""
     out: str = ""
-    """Directory for the report; made if it is not there."""
+    """Directory for the report; created if it does not exist."""
     published_only: bool = False
-    """The paper's figures and table from published data alone."""
+    """The paper's figures and table, from published data only."""
     published: str | None = None
     """Directory (or file) with published curves: Dopamine's JSON, the C2D authors' JSON and CSV,
-    learning_curves.csv.gz, supports.csv.gz. Without it the project's own table serves: points at 10, 50, 100, 150 and
-    200M frames."""
+    learning_curves.csv.gz, supports.csv.gz. Without it, the bundled table is used: points at 10, 50, 100, 150 and 200M
+    frames."""
     agents: tuple[str, ...] = ()
-    """Published agents to show. Default: DQN C51 QR-DQN IQN Rainbow C2D; --published may hold others."""
+    """Published agents to show. Default: DQN C51 QR-DQN IQN Rainbow C2D; --published may add others."""
     games: tuple[str, ...] = ()
-    """Games to show in detail. Default: the paper's four, or the first four of the runs."""
+    """Games to show in detail. Default: the paper's four, or the first four of your runs."""
     against: tuple[str, ...] = ()
-    """Agents for the bars of difference. Default: IQN Rainbow C51; with runs of your own C2D IQN."""
+    """Agents for the differences per game. Default: IQN Rainbow C51; with your own runs C2D IQN."""
     at: float | None = None
-    """Millions of frames at which agents are compared. Default: 200, or what every run of yours has reached."""
+    """Millions of frames at which agents are compared. Default: 200, or what all of your runs have reached."""
     convention: str = "table"
-    """How a score is taken from a curve: table (mean of 5 iterations) or figures (one raw iteration, as the paper's
-    figures were drawn)."""
+    """How a score is read from a curve: table (mean of 5 iterations) or figures (one raw iteration, as in the paper's
+    figures)."""
     references: str | None = None
-    """Random and human scores: dqn-zoo, rliable or paper-figures. Default: dqn-zoo; paper-figures with --convention
-    figures."""
+    """Table of random and human scores: dqn-zoo, rliable or paper-figures. Default: dqn-zoo; paper-figures with
+    --convention figures."""
     replications: int = 10_000
     """Bootstrap replications of the aggregates."""
     seed: int = 0
@@ -56,12 +56,12 @@ class ReportOptions:
 def main(arguments: Sequence[str]) -> None:
     chosen = options(ReportOptions, list(arguments), "c2d report", DESCRIPTION)
     _check(chosen)
-    from c2d.reporting.assemble import Request, assemble
-    from c2d.reporting.report import write
+    from c2d.reporting.page import write
+    from c2d.reporting.report import ReportRequest, build_report
 
     print(f"c2d report | {_first_line(chosen)}", flush=True)
-    report = assemble(
-        Request(
+    report = build_report(
+        ReportRequest(
             runs=tuple(map(Path, chosen.runs)),
             published=None if chosen.published is None else Path(chosen.published),
             agents=chosen.agents,
@@ -90,7 +90,7 @@ def _first_line(chosen: ReportOptions) -> str:
         if chosen.published_only
         else f"runs in {', '.join(chosen.runs[:3])}{', ...' * (len(chosen.runs) > 3)}"
     )
-    curves = f"curves from {chosen.published}" if chosen.published else "the project's own table of scores"
+    curves = f"curves from {chosen.published}" if chosen.published else "bundled table of scores"
     return (
         f"{what}, {curves} | convention {chosen.convention} | {chosen.replications:,} replications, seed {chosen.seed}"
     )
@@ -98,13 +98,15 @@ def _first_line(chosen: ReportOptions) -> str:
 
 def _check(chosen: ReportOptions) -> None:
     if not chosen.runs and not chosen.published_only:
-        raise UserError("which runs? c2d report RUN [RUN ...] --out DIR, or c2d report --published-only --out DIR")
+        raise UserError(
+            "no runs given; accepted: c2d report RUN [RUN ...] --out DIR, or c2d report --published-only --out DIR"
+        )
     if chosen.runs and chosen.published_only:
-        raise UserError("--published-only takes no runs: leave out the one or the other")
+        raise UserError("--published-only takes no runs; accepted: runs, or --published-only")
     if not chosen.out:
-        raise UserError("where to? name a directory with --out DIR")
+        raise UserError("no output directory given; accepted: --out DIR")
     if Path(chosen.out).is_file():
-        raise UserError(f"--out {chosen.out} is a file; accepted: a directory, new or not")
+        raise UserError(f"--out {chosen.out} is a file; accepted: a directory, new or existing")
     if chosen.replications < 100:
         raise UserError(f"--replications is {chosen.replications}; accepted: at least 100")
     if chosen.seed < 0:

@@ -1,14 +1,20 @@
-"""The report as one HTML file: pictures inside, no script, nothing from the network."""
+"""A report and its files: one HTML page with the figures inside, no script and nothing from the network, plus figures,
+tables and numbers as separate files."""
 
 from __future__ import annotations
 
 import base64
 import html
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from c2d.reporting.tables import Table, to_html
+from c2d.errors import UserError
+from c2d.files import write_atomically
+from c2d.reporting.tables import Table, to_csv, to_html, to_latex
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -33,9 +39,9 @@ nav a { margin-right: 1rem; } @media print { nav { display: none; } figure, tr {
 
 @dataclass(frozen=True)
 class Section:
-    """One part of the report: a figure, tables, or the reason why there is none."""
+    """One section of a report: a figure, tables, or the reason why they are missing."""
 
-    name: str  # of its files and its anchor
+    name: str  # of its files and its HTML anchor
     title: str
     caption: str
     figure: dict[str, bytes] = field(default_factory=dict)  # "svg", "png"
@@ -64,7 +70,7 @@ def page(title: str, facts: Sequence[str], notes: Sequence[str], sections: Seque
 
 
 def _code(text: str) -> str:
-    """Escaped, with `words` in backquotes set as code."""
+    """Escape HTML, and set `text` in backquotes as code."""
     pieces = html.escape(text).split("`")
     return "".join(f"<code>{piece}</code>" if place % 2 else piece for place, piece in enumerate(pieces))
 
@@ -73,7 +79,7 @@ def _notes(notes: Sequence[str]) -> str:
     if not notes:
         return ""
     items = "".join(f"<li>{_code(note)}</li>" for note in notes)
-    return f'<div class="notes"><p><strong>To know beforehand</strong></p><ul>{items}</ul></div>'
+    return f'<div class="notes"><p><strong>Notes</strong></p><ul>{items}</ul></div>'
 
 
 def _section(section: Section) -> str:
@@ -95,6 +101,57 @@ def _section(section: Section) -> str:
 
 
 def _rem(svg: bytes) -> float:
-    """How wide a figure is shown: somewhat larger than it would be printed."""
+    """Display width of a figure: somewhat larger than in print."""
     found = re.search(rb'width="([0-9.]+)pt"', svg[:1000])
     return 1.3 * float(found[1]) / 12 if found else 60.0
+
+
+# ----------------------------------------------------------------------------------------------- all its files
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that is written."""
+
+    title: str
+    facts: tuple[str, ...]  # what is compared and how, one line each
+    notes: tuple[str, ...]
+    sections: tuple[Section, ...]
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+
+def write(report: Report, out: Path) -> list[Path]:
+    """Write report.html, numbers.json, figures/*.svg and *.png, tables/*.csv and *.tex, each atomically."""
+    files: dict[str, bytes] = {
+        "report.html": page(report.title, report.facts, report.notes, report.sections).encode(),
+        "numbers.json": _json({"facts": report.facts, "notes": report.notes, **report.numbers}),
+    }
+    for section in report.sections:
+        for kind, data in section.figure.items():
+            files[f"figures/{section.name}.{kind}"] = data
+        for table in section.tables:
+            files[f"tables/{table.name}.csv"] = to_csv(table).encode()
+            files[f"tables/{table.name}.tex"] = to_latex(table).encode()
+    try:
+        for directory in (out, out / "figures", out / "tables"):
+            directory.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            write_atomically(out / name, data)
+    except OSError as error:
+        raise UserError(f"--out {out} cannot be written: {error.strerror}") from None
+    return [out / name for name in files]
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(_finite(value), indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _finite(value: Any) -> Any:
+    """Replace NaN, which JSON does not have, by null."""
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    if isinstance(value, float):
+        return None if value != value else round(value, 8)
+    return value

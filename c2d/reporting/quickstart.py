@@ -1,4 +1,4 @@
-"""What the quickstart tells: one outcome in words, several as a table."""
+"""The results of the quickstart: one seed as text, several as a Markdown table."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from c2d.evaluation.statistics import Summary
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """One seed: random play, then the trained agent."""
+class QuickstartResult:
+    """The result of one seed: random play, then the trained agent."""
 
     seed: int
     run: str  # its directory
@@ -19,8 +19,8 @@ class Outcome:
     trained: Summary
     goal: float  # times the random mean
     steps: int  # of training
-    training_seconds: float  # of the iterations, without the random history
-    seconds: float  # of everything
+    training_seconds: float  # of the iterations, without the initial random steps
+    seconds: float  # total
 
     @property
     def learned(self) -> bool:
@@ -35,14 +35,14 @@ class Outcome:
         return "–" if self.trained.interval is None else "{:.2f} to {:.2f}".format(*self.trained.interval)
 
     def report(self) -> list[str]:
-        """For the terminal."""
+        """Text for the terminal."""
         lines = [
             "",
             f"random play    mean {self.random.mean:.2f} over {self.random.games} games",
             f"trained agent  mean {self.trained.mean:.2f} over {self.trained.games} games "
             f"(95 % interval {self.interval})",
             f"ratio          {self.ratio} times random play",
-            f"learned        {'yes' if self.learned else 'no'} (yes means at least {self.goal:g} times random play)",
+            f"learned        {'yes' if self.learned else 'no'} (yes: at least {self.goal:g} times random play)",
             f"time taken     {timedelta(seconds=round(self.seconds))}",
         ]
         if not self.learned:
@@ -61,7 +61,7 @@ class Outcome:
 
 
 def page(
-    outcomes: list[Outcome],
+    results: list[QuickstartResult],
     env: str,
     random_games: int,
     games: int,
@@ -74,17 +74,17 @@ def page(
     rows = [
         f"| {one.seed} | {one.random.mean:.2f} | {one.trained.mean:.2f} | {one.interval} | {one.ratio} | "
         f"{'yes' if one.learned else 'no'} | {one.seconds:.0f} | {one.steps / one.training_seconds:.0f} |"
-        for one in outcomes
+        for one in results
     ]
-    reached = sum(one.learned for one in outcomes)
+    reached = sum(one.learned for one in results)
     return "\n".join(
         [
             "# Quickstart: does it learn?",
             "",
-            f"C2D on {env}, {outcomes[0].steps:,} steps of training per seed. Random mean: uniformly random play, "
+            f"C2D on {env}, {results[0].steps:,} steps of training per seed. Random mean: uniformly random play, "
             f"{random_games} games.",
-            f"Trained mean: {games} whole games at ε {epsilon:g} after training, with a 95 % bootstrap interval.",
-            f"Goal: at least {outcomes[0].goal:g} times the random mean. {reached} of {len(outcomes)} seeds did.",
+            f"Trained mean: {games} complete games at ε = {epsilon:g} after training, with a 95 % bootstrap interval.",
+            f"Goal: at least {results[0].goal:g} times the random mean. {reached} of {len(results)} seeds reached it.",
             "",
             "| seed | random mean | trained mean | interval | ratio | goal | seconds | steps/s |",
             "|---:|---:|---:|---|---:|---|---:|---:|",
@@ -92,7 +92,7 @@ def page(
             "",
             f"- Command: `{command}`",
             f"- Versions: {', '.join(f'{name} {version}' for name, version in versions.items())}",
-            f"- Machine: {machine['cpu']}, {machine['cores']} cores; one thread used",
+            f"- Machine: {machine['cpu']}, {machine['cores']} cores; one thread",
             "",
         ]
     )

@@ -1,46 +1,52 @@
-"""The sections of a report on Atari games: the paper's figures and table, and what goes beyond them."""
+"""The sections of a report.
+
+On Atari: the paper's figures and table, and more. On environments without published agents or human scores: raw
+scores, your agents against each other.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from c2d.drawing import drawing
-from c2d.reporting import measures
-from c2d.reporting.conventions import CHECKPOINTS, COMMON, NOMINAL
-from c2d.reporting.figures import panels, summary
-from c2d.reporting.figures.style import files
-from c2d.reporting.matching import WHERE
+from c2d.reporting import report_figures, tables
+from c2d.reporting.alignment import CURVE_SOURCES, align_environment, smoothing_window
+from c2d.reporting.analysis import Analysis, Band, IntervalEstimate, ScoringOptions
+from c2d.reporting.dataset import Dataset
 from c2d.reporting.page import Section
-from c2d.reporting.study import Band, Estimate, Study
+from c2d.reporting.report_figures import files
+from c2d.reporting.scores import CHECKPOINTS, COMMON, NOMINAL
+from c2d.reporting.tables import Table
 
 PAPER_GAMES = ("centipede", "demonattack", "doubledunk", "tennis")  # images/strongweak.svg of github.com/bjliaa/c2d
-SMOOTHING = 5.0  # millions of frames, of learning curves with either convention, as in the paper
-_BAND = "Bands are pointwise 95 % intervals of a stratified bootstrap over runs."
+SMOOTHING = 5.0  # millions of frames: learning curves are smoothed as in the paper, whatever the convention
+_BAND = "Bands are pointwise 95 % intervals (stratified bootstrap over runs)."
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What the user may choose about the sections."""
+class SectionOptions:
+    """What the user can choose."""
 
-    games: tuple[str, ...] = PAPER_GAMES  # of the close-up
-    against: tuple[str, ...] = ()  # rivals of the bars of difference
-    unlike: tuple[str, ...] = ()  # published agents scored under rules other than the own runs'
+    games: tuple[str, ...] = PAPER_GAMES  # shown in detail
+    against: tuple[str, ...] = ()  # agents for the differences per game
+    other_rules: tuple[str, ...] = ()  # published agents scored under rules that differ from your runs'
 
 
-class Sections:
-    """Builds the sections of one study, and collects their numbers."""
+class SectionBuilder:
+    """Builds the sections of one analysis and collects their numbers."""
 
-    def __init__(self, study: Study, wishes: Wishes) -> None:
-        self.study, self.wishes = study, wishes
+    def __init__(self, analysis: Analysis, options: SectionOptions) -> None:
+        self.analysis, self.options = analysis, options
         self.numbers: dict[str, Any] = {}
-        self.titles = {game: measures.game_title(game) for game in study.games}
-        own = [agent for agent in study.agents if agent in study.field.own]
-        self.subjects = own or [agent for agent in ("C2D",) if agent in study.agents]
-        lengths = [run.length for agent in own for game in study.games for run in study.field.of(agent, game)]
+        self.titles = {game: tables.game_title(game) for game in analysis.games}
+        own = [agent for agent in analysis.agents if agent in analysis.dataset.own]
+        self.subjects = own or [agent for agent in ("C2D",) if agent in analysis.agents]
+        dataset = analysis.dataset
+        lengths = [run.length for agent in own for game in analysis.games for run in dataset.runs_of(agent, game)]
         self.last = min(max(lengths), NOMINAL) if lengths else COMMON
 
     def build(self) -> list[Section]:
@@ -58,192 +64,190 @@ class Sections:
                 self._supports(),
             ]
 
-    # ------------------------------------------------------------------------------------------------ the paper's
+    # -------------------------------------------------------------------------------------- figures of the paper
 
     def _aggregates(self) -> Section:
-        study = self.study
+        analysis = self.analysis
         self.numbers["aggregates"] = {
-            agent: {name: measures.plain(estimate) for name, estimate in found.items()}
-            for agent, found in study.aggregates.items()
+            agent: {name: tables.estimate_json(estimate) for name, estimate in found.items()}
+            for agent, found in analysis.aggregates.items()
         }
-        lone = [agent for agent, found in study.aggregates.items() if found["iqm"].interval is None]
-        without = f" No interval: {', '.join(lone)} (a game has one run only)." if lone else ""
+        lone = [agent for agent, found in analysis.aggregates.items() if found["iqm"].interval is None]
+        without = f" No interval: {', '.join(lone)} (a game has only one run)." if lone else ""
         return Section(
             "aggregates",
-            f"Aggregate metrics at {study.frames:g}M frames",
-            f"Human-normalized scores over {_games(len(study.games))} at {study.frames:g}M frames. Bars are 95 % "
-            "intervals of "
-            f"a stratified bootstrap over runs ({study.choice.replications:,} replications); the line is the estimate. "
-            f"Optimality gap: how far scores stay below human ones on average, less is better.{without}",
-            files(summary.aggregates(study)),
-            (measures.aggregate_table(study), measures.overview(study, self.wishes.unlike)),
+            f"Aggregate metrics at {analysis.frames:g}M frames",
+            f"Human-normalized scores over {_games(len(analysis.games))} at {analysis.frames:g}M frames. Bars are "
+            f"95 % intervals (stratified bootstrap over runs, {analysis.scoring.replications:,} replications); lines "
+            f"are estimates. Optimality gap: mean shortfall below the human score; lower is better.{without}",
+            files(report_figures.aggregates(analysis)),
+            (tables.aggregate_table(analysis), tables.overview(analysis, self.options.other_rules)),
         )
 
     def _profile(self) -> Section:
-        study = self.study
-        progress = study.progress["iqm"]
-        self.numbers["profile"] = {agent: _band(band) for agent, band in study.profiles.items()}
+        analysis = self.analysis
+        progress = analysis.progress["iqm"]
+        self.numbers["profile"] = {agent: _band(band) for agent, band in analysis.profiles.items()}
         self.numbers["iqm_over_training"] = {agent: _band(band) for agent, band in progress.items()}
         return Section(
             "profile",
             "Performance profile, and IQM over training",
-            f"Left: fraction of runs whose human-normalized score at {study.frames:g}M frames exceeds τ; at τ = "
-            "1, of those "
-            f"better than the human tester. Right: interquartile mean over training. {_BAND}{self._sparse()}",
-            files(summary.profile_and_progress(study, progress)),
+            f"Left: fraction of runs whose human-normalized score at {analysis.frames:g}M frames exceeds τ "
+            f"(τ = 1: the human tester). Right: interquartile mean over training. {_BAND}{self._sparse()}",
+            files(report_figures.profile_and_progress(analysis, progress)),
             missing=self._lacking(progress),
         )
 
     def _efficiency(self) -> Section:
-        study = self.study
-        progress = {name: study.progress[name] for name in ("mean", "median")}
+        analysis = self.analysis
+        progress = {name: analysis.progress[name] for name in ("mean", "median")}
         for name, found in progress.items():
             self.numbers[f"{name}_over_training"] = {agent: _band(band) for agent, band in found.items()}
         return Section(
             "efficiency",
             "Sample efficiency: mean and median",
-            f"Mean and median over {_games(len(study.games))} of human-normalized scores over training. "
+            f"Mean and median of human-normalized scores over {_games(len(analysis.games))}, during training. "
             f"{_BAND}{self._sparse()}",
-            files(summary.efficiency(study, progress)),
+            files(report_figures.efficiency(analysis, progress)),
             missing=self._lacking(progress["mean"]),
         )
 
     def _close_up(self) -> Iterator[Section]:
-        games = tuple(game for game in self.wishes.games if game in self.study.games) or self.study.games[:4]
-        if set(games) != set(self.study.games):  # else the section of all games shows them
+        games = tuple(game for game in self.options.games if game in self.analysis.games) or self.analysis.games[:4]
+        if set(games) != set(self.analysis.games):  # otherwise the section of all games shows them
             yield self._panels("close-up", f"{_games(len(games)).capitalize()} in detail", games)
 
     def _curves(self) -> Section:
-        return self._panels("curves", f"Learning curves: {_games(len(self.study.games))}", self.study.games)
+        return self._panels("curves", f"Learning curves: {_games(len(self.analysis.games))}", self.analysis.games)
 
     def _panels(self, name: str, title: str, games: Sequence[str]) -> Section:
         agents = self._with_curves(games)
-        absent = [agent for agent in self.study.agents if agent not in agents]
+        absent = [agent for agent in self.analysis.agents if agent not in agents]
         if not agents:
-            return Section(name, title, "", missing=f"Not drawn: there are no curves of these games here. {WHERE}.")
-        figure = panels.learning_curves(self.study.field, agents, games, self.last, SMOOTHING, self.titles)
+            return Section(name, title, "", missing=f"Not drawn: there are no curves of these games. {CURVE_SOURCES}.")
+        figure = report_figures.learning_curves(self.analysis.dataset, agents, games, self.last, SMOOTHING, self.titles)
         return Section(
             name,
             title,
-            f"Mean training score of whole games, moving averages over {SMOOTHING:g}M frames. Lines are means over "
-            "seeds, bands the range from the lowest to the highest seed.",
+            f"Mean score of complete training episodes, moving averages over {SMOOTHING:g}M frames. Lines are means "
+            "over seeds, bands the range from the lowest to the highest seed.",
             files(figure),
-            missing=f"Without curves of {', '.join(absent)}: only tables of these are here. {WHERE}." if absent else "",
+            missing=f"No curves of {', '.join(absent)}: only their tables are available. {CURVE_SOURCES}."
+            if absent
+            else "",
         )
 
     def _supports(self) -> Section:
-        field, games = self.study.field, self.study.games
-        agents = [a for a in self.study.agents if any(run.atom_ends.size for g in games for run in field.of(a, g))]
-        agents = [a for a in agents if a == "C2D" or a in field.own]
+        dataset, games = self.analysis.dataset, self.analysis.games
+        agents = [
+            a for a in self.analysis.agents if any(run.atom_ends.size for g in games for run in dataset.runs_of(a, g))
+        ]
+        agents = [a for a in agents if a == "C2D" or a in dataset.own]
         name, title = "supports", "Evolution of the maximal support"
-        shown = [g for g in games if any(run.atom_ends.size for a in agents for run in field.of(a, g))]
-        if not shown or (not field.own and not field.has_curves):
+        shown = [g for g in games if any(run.atom_ends.size for a in agents for run in dataset.runs_of(a, g))]
+        if not shown or (not dataset.own and not dataset.has_curves):
             missing = (
-                "Not drawn: it needs the smallest and largest atom of every iteration, which are in data/supplementary "
-                "of github.com/bjliaa/c2d, or in supports.csv.gz: name the directory with --published "
-                "(docs/reports.md)."
+                "Not drawn: it needs the smallest and largest atom of every iteration, from data/supplementary of "
+                "github.com/bjliaa/c2d or from supports.csv.gz: pass the directory with --published (docs/reports.md)."
             )
             return Section(name, title, "", missing=missing)
         return Section(
             name,
             title,
             "Largest and smallest atom predicted for a sampled action in any training batch of an iteration, in "
-            "φ-space; "
-            "means over seeds. It bounds from below what the support ±α must reach.",
-            files(panels.supports(field, agents, shown, self.last, self.titles)),
+            "φ-space; means over seeds. They are a lower bound on the support ±α.",
+            files(report_figures.supports(dataset, agents, shown, self.last, self.titles)),
         )
 
     def _scores(self) -> Iterator[Section]:
-        study = self.study
-        points = tuple(at for at in CHECKPOINTS if min(at, COMMON) <= self.last) or (study.frames,)
-        if study.frames not in points and study.frames < points[-1]:
-            points = tuple(sorted({*points, study.frames}))
-        tables = tuple(
-            measures.score_table(study, agent, points, "scores" if agent == "C2D" else f"scores-{place}")
-            for place, agent in enumerate(study.agents)
+        analysis = self.analysis
+        points = tuple(at for at in CHECKPOINTS if min(at, COMMON) <= self.last) or (analysis.frames,)
+        if analysis.frames not in points and analysis.frames < points[-1]:
+            points = tuple(sorted({*points, analysis.frames}))
+        score_tables = tuple(
+            tables.score_table(analysis, agent, points, "scores" if agent == "C2D" else f"scores-{place}")
+            for place, agent in enumerate(analysis.agents)
         )
-        first = [table for table, agent in zip(tables, study.agents, strict=True) if agent in self.subjects]
+        first = [table for table, agent in zip(score_tables, analysis.agents, strict=True) if agent in self.subjects]
         yield Section(
             "scores",
             f"Scores{' of ' * bool(self.subjects)}{', '.join(self.subjects)} over training",
-            f"Raw scores: mean over seeds and one standard deviation (n − 1), {study.choice.convention.words}. "
-            "The same table of every agent is in `tables/scores*.csv`.",
+            f"Raw scores: mean over seeds and one standard deviation (n − 1), {analysis.scoring.convention.words}. "
+            "The tables of all agents are in `tables/scores*.csv`.",
             tables=tuple(first),
         )
-        yield Section(
-            "scores-others", "Scores of the other agents", "As above.", tables=tuple(set_aside(tables, first))
-        )
+        others = tuple(table for table in score_tables if table not in first)
+        yield Section("scores-others", "Scores of the other agents", "As above.", tables=others)
 
-    # ------------------------------------------------------------------------------------------------ beyond it
+    # ------------------------------------------------------------------------------------------------ beyond the paper
 
     def pairs(self) -> list[tuple[str, str]]:
-        agents = self.study.agents
+        agents = self.analysis.agents
         found = [(one, other) for one in self.subjects for other in agents if other not in self.subjects]
         return found + [(a, b) for place, a in enumerate(self.subjects) for b in self.subjects[place + 1 :]]
 
     def _improvement(self) -> Iterator[Section]:
-        rows: list[tuple[str, str, Estimate]] = [(a, b, self.study.improvement(a, b)) for a, b in self.pairs()]
+        rows: list[tuple[str, str, IntervalEstimate]] = [
+            (a, b, self.analysis.improvement(a, b)) for a, b in self.pairs()
+        ]
         if not rows:
             return
         self.numbers["probability_of_improvement"] = [
-            {"first": a, "second": b, **measures.plain(estimate)} for a, b, estimate in rows
+            {"first": a, "second": b, **tables.estimate_json(estimate)} for a, b, estimate in rows
         ]
         yield Section(
             "improvement",
             "Probability of improvement",
-            "How likely a run of the first agent scores more than one of the second on a game drawn at random; a "
-            "tie counts "
-            "half. Bars are 95 % intervals.",
-            files(summary.improvement(rows, self.study.agents)),
-            (measures.improvement_table(rows),),
+            "Probability that a run of the first agent scores higher than a run of the second on a game drawn at "
+            "random; a tie counts as half. Bars are 95 % intervals.",
+            files(report_figures.improvement(rows, self.analysis.agents)),
+            (tables.improvement_table(rows),),
         )
 
     def _differences(self) -> Iterator[Section]:
-        rivals = self.wishes.against or (("C2D", "IQN") if self.study.field.own else ("IQN", "Rainbow", "C51"))
+        rivals = self.options.against or (("C2D", "IQN") if self.analysis.dataset.own else ("IQN", "Rainbow", "C51"))
         found: dict[str, Any] = {}
         for ours in self.subjects:
             for theirs in rivals:
-                if theirs in self.study.agents and theirs != ours:
-                    gaps = self.study.differences(ours, theirs)
-                    found[f"{ours} - {theirs}"] = {game: measures.plain(gap) for game, gap in gaps.items()}
+                if theirs in self.analysis.agents and theirs != ours:
+                    gaps = self.analysis.differences(ours, theirs)
+                    found[f"{ours} - {theirs}"] = {game: tables.estimate_json(gap) for game, gap in gaps.items()}
                     name = f"difference-{len(found)}"
                     yield Section(
                         name,
                         f"{ours} minus {theirs}, game by game",
-                        f"Difference of mean human-normalized scores at {self.study.frames:g}M frames, colored by "
+                        f"Difference of mean human-normalized scores at {self.analysis.frames:g}M frames, colored by "
                         "who is ahead; thin lines are 95 % intervals. Linear scale up to ±1, logarithmic beyond.",
-                        files(summary.differences(gaps, ours, theirs, self.titles)),
-                        (measures.difference_table(gaps, ours, theirs, name),),
+                        files(report_figures.differences(gaps, ours, theirs, self.titles)),
+                        (tables.difference_table(gaps, ours, theirs, name),),
                     )
         self.numbers["differences"] = found
 
     def _ranks(self) -> Section:
-        table = measures.rank_table(self.study)
-        self.numbers["ranks"] = {agent: {"mean": self.study.mean_rank(agent)} for agent in self.study.agents}
+        table = tables.rank_table(self.analysis)
+        self.numbers["ranks"] = {agent: {"mean": self.analysis.mean_rank(agent)} for agent in self.analysis.agents}
         return Section("ranks", "Ranks", table.caption, tables=(table,))
 
-    # ------------------------------------------------------------------------------------------------ what is missing
+    # ------------------------------------------------------------------------------------------------ missing parts
 
     def _with_curves(self, games: Sequence[str]) -> list[str]:
-        field = self.study.field
+        dataset = self.analysis.dataset
         return [
-            a for a in self.study.agents if any(run.length >= self.last * 0.9 for g in games for run in field.of(a, g))
+            a
+            for a in self.analysis.agents
+            if any(run.length >= self.last * 0.9 for g in games for run in dataset.runs_of(a, g))
         ]
 
     def _sparse(self) -> str:
-        known = self.study.field.has_curves or not self.study.field.published
-        return "" if known else " Points are those of the project's table; whole curves need --published."
+        known = self.analysis.dataset.has_curves or not self.analysis.dataset.published
+        return "" if known else " Points come from the bundled table; complete curves need --published."
 
     def _lacking(self, progress: dict[str, Band]) -> str:
-        absent = [agent for agent in self.study.agents if agent not in progress]
+        absent = [agent for agent in self.analysis.agents if agent not in progress]
         lone = all(len(band.at) < 2 for band in progress.values())
         if absent:
-            return f"Progress over training lacks {', '.join(absent)}. {WHERE}."
-        return "One point is no course: the runs are too short for one." if lone else ""
-
-
-def set_aside(tables: Sequence[Any], first: Sequence[Any]) -> list[Any]:
-    return [table for table in tables if table not in first]
+            return f"Progress over training is missing for {', '.join(absent)}. {CURVE_SOURCES}."
+        return "The runs are too short for a curve: there is only one point." if lone else ""
 
 
 def _games(count: int) -> str:
@@ -255,3 +259,76 @@ def _band(band: Band) -> dict[str, Any]:
     if band.low is not None and band.high is not None:
         found |= {"low": band.low.tolist(), "high": band.high.tolist()}
     return found
+
+
+# ----------------------------------------------------------------------------------------- other environments
+
+
+def other_sections(
+    dataset: Dataset, scoring: ScoringOptions, numbers: dict[str, Any], notes: list[str]
+) -> list[Section]:
+    """Learning curves of all your agents, then scores on each environment."""
+    games = dataset.other_games
+    if not games:
+        return []
+    runs = {key: run for key, run in dataset.runs.items() if key.agent in dataset.own}
+    own = replace(dataset, runs=runs, agents=dataset.own)
+    agents = tuple(agent for agent in dataset.own if set(own.games_of(agent)) & set(games))
+    longest = max(run.length for agent in agents for game in games for run in own.runs_of(agent, game))
+    window = smoothing_window(own, games, min(scoring.convention.window, longest / 20))
+    with drawing():
+        found = [_curves(own, agents, games, longest, window)]
+        for number, game in enumerate(games, 1):
+            analysis = align_environment(own, game, scoring, notes)
+            found += [] if analysis is None else [_environment(analysis, game, number, numbers)]
+    return found
+
+
+def _curves(dataset: Dataset, agents: Sequence[str], games: Sequence[str], last: float, window: float) -> Section:
+    figure = report_figures.learning_curves(dataset, agents, games, last, window, {})
+    return Section(
+        "curves-elsewhere",
+        "Learning curves on other environments",
+        f"Mean score of complete training episodes, moving averages over {window * 1e6:,.0f} frames. Lines are means "
+        "over seeds, bands the range from the lowest to the highest seed. There are no published agents here.",
+        files(figure),
+    )
+
+
+def _environment(analysis: Analysis, game: str, number: int, numbers: dict[str, Any]) -> Section:
+    """Your agents on one environment, at the frames that all runs have reached."""
+    rows, data = [], []
+    for agent in analysis.agents:
+        values = analysis.raw(agent, analysis.frames)[:, 0]
+        spread = float(values.std(ddof=1)) if len(values) > 1 else None
+        rows.append((agent, f"{values.mean():.2f}", "–" if spread is None else f"{spread:.2f}", str(len(values))))
+        data.append((agent, float(values.mean()), spread, len(values)))
+    where = f"{game} at {analysis.frames * 1e6:,.0f} frames"
+    table = Table(
+        f"scores-elsewhere-{number}",
+        f"Raw scores on {where}, averaged over the last {analysis.scoring.convention.window * 1e6:,.0f}: mean and "
+        "standard deviation (n − 1) over seeds.",
+        ("agent", "mean", "std", "seeds"),
+        tuple(rows),
+        ("agent", "mean", "std", "seeds"),
+        tuple(data),
+    )
+    pairs = [
+        (one, other, analysis.improvement(one, other))
+        for place, one in enumerate(analysis.agents)
+        for other in analysis.agents[place + 1 :]
+    ]
+    numbers.setdefault("elsewhere", {})[game] = {
+        "frames": round(analysis.frames * 1e6),
+        "scores": {row[0]: {"mean": row[1], "std": row[2], "seeds": row[3]} for row in data},
+        "probability_of_improvement": [{"first": a, "second": b, **tables.estimate_json(p)} for a, b, p in pairs],
+    }
+    caption = table.caption
+    if pairs:
+        caption = (
+            f"{caption} The figure shows the probability that a run of the first agent scores higher than a run of the "
+            "second; bars are 95 % intervals. With one seed each there is no interval: the figure shows only which run "
+            "is ahead."
+        )
+    picture = files(report_figures.improvement(pairs, analysis.agents)) if pairs else {}
+    return Section(f"elsewhere-{number}", f"Scores on {where}", caption, picture, (table,))

@@ -47,11 +47,11 @@ def test_without_out_nothing_is_written(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "which run?"),
-        (["{tmp}/missing"], "missing is no run directory"),
-        (["{tmp}"], "is no run directory: it has no records.jsonl"),
+        ([], "no run given"),
+        (["{tmp}/missing"], "missing is not a run directory"),
+        (["{tmp}"], "is not a run directory: it has no records.jsonl"),
         (["{tmp}/one", "--nonsense", "1"], "--nonsense"),
-        (["{tmp}/one", "{tmp}/deep/one"], "have one name"),
+        (["{tmp}/one", "{tmp}/deep/one"], "have the same name"),
         (["{tmp}/one", "--out", "{tmp}/mine.md"], "mine.md is not updated"),
         (["{tmp}/one", "--out", "{tmp}/one/records.jsonl/x.md"], "cannot be written"),
     ],

@@ -8,7 +8,7 @@ import pytest
 import c2d.cli.quickstart as quickstart
 from c2d.cli.main import main
 from c2d.evaluation.statistics import summarize
-from c2d.reporting.quickstart import Outcome
+from c2d.reporting.quickstart import QuickstartResult
 from c2d.types import GameEnd
 from tests.cli.tiny_runs import tiny_config
 
@@ -99,7 +99,7 @@ def test_stopped_training_is_not_evaluated(budget, monkeypatch, capsys):
     [(0.5, 2.0, True), (0.5, 1.9, False), (0.0, 0.0, False), (0.0, 0.1, True)],
 )
 def test_goal(chance, skill, learned):
-    outcome = Outcome(1, "runs/x", summarize([chance] * 2), summarize([skill] * 2), 4.0, 100, 1.0, 2.0)
+    outcome = QuickstartResult(1, "runs/x", summarize([chance] * 2), summarize([skill] * 2), 4.0, 100, 1.0, 2.0)
     assert outcome.learned is learned
 
 

@@ -5,11 +5,18 @@ import pytest
 from scipy import stats
 
 from c2d.cli.main import main
+from c2d.reporting.analysis import IntervalEstimate
 from c2d.reporting.compare import verdict
-from c2d.reporting.correlation import ranks, spearman, spearman_interval
-from c2d.reporting.passports import differences, published_passport, spread
-from c2d.reporting.power import beyond_chance, games_needed, seeds_needed, seeds_of_both
-from c2d.reporting.study import Estimate
+from c2d.reporting.local_runs import passport_differences, passport_spread, published_passport
+from c2d.reporting.run_statistics import (
+    beyond_chance,
+    games_needed,
+    ranks,
+    seeds_needed,
+    seeds_of_both,
+    spearman,
+    spearman_interval,
+)
 from tests.reporting.made_up import write_run
 
 
@@ -44,32 +51,32 @@ def test_beyond_chance_is_the_normal_test():
 
 
 def test_verdicts():
-    assert verdict(Estimate(0.8, (0.6, 0.9)), 5, 5, 20) == "settled: better"
-    assert verdict(Estimate(0.2, (0.1, 0.4)), 5, 5, 20) == "settled: worse"
-    assert "more seeds per game" in verdict(Estimate(0.6, (0.45, 0.7)), 2, 5, 20)
-    assert "one run per game shows no spread" in verdict(Estimate(1.0, None), 1, 5, 1)
-    assert verdict(Estimate(1.0, (1.0, 1.0)), 2, 3, 1).startswith("open")  # two that beat three may be chance
-    assert "no effect is seen" in verdict(Estimate(0.5, (0.4, 0.6)), 3, 3, 5)
-    assert "no number of own seeds suffices" in verdict(Estimate(0.55, (0.3, 0.7)), 3, 3, 1)
-    assert "of both" in verdict(Estimate(0.6, (0.3, 0.7)), 3, 3, 1, both=True)
+    assert verdict(IntervalEstimate(0.8, (0.6, 0.9)), 5, 5, 20) == "settled: better"
+    assert verdict(IntervalEstimate(0.2, (0.1, 0.4)), 5, 5, 20) == "settled: worse"
+    assert "more seeds per game" in verdict(IntervalEstimate(0.6, (0.45, 0.7)), 2, 5, 20)
+    assert "one run per game has no spread" in verdict(IntervalEstimate(1.0, None), 1, 5, 1)
+    assert verdict(IntervalEstimate(1.0, (1.0, 1.0)), 2, 3, 1).startswith("open")  # two that beat three may be chance
+    assert "there is no effect" in verdict(IntervalEstimate(0.5, (0.4, 0.6)), 3, 3, 5)
+    assert "no number of your seeds suffices" in verdict(IntervalEstimate(0.55, (0.3, 0.7)), 3, 3, 1)
+    assert "of both" in verdict(IntervalEstimate(0.6, (0.3, 0.7)), 3, 3, 1, both=True)
 
 
 def test_differences_that_matter_are_spelled_out():
     ours, theirs = published_passport("C2D"), published_passport("IQN")
-    assert differences(ours, ours) == []
-    assert differences(ours, theirs) == [
-        "a lost life ends the learner's episode: yes | no",
+    assert passport_differences(ours, ours) == []
+    assert passport_differences(ours, theirs) == [
+        "life loss ends the learner's episode: yes | no",
         "rewards clipped to ±: none | 1.0",
-        "a cut game counts for the learner as: drop | terminal",
+        "learner treats a truncated episode as: drop | terminal",
     ]
     changed = {**ours, "sticky": 0.0, "cap_steps": 4500, "recorded_score": "mean of evaluation games"}
-    assert differences(changed, ours) == [
+    assert passport_differences(changed, ours) == [
         "sticky actions: 0.0 | 0.25",
         "scores: mean of evaluation games | of training",
-        "longest game: 18,000 frames | 108,000 frames",
+        "longest episode: 18,000 frames | 108,000 frames",
     ]
-    assert spread([("a", ours), ("b", theirs), ("c", ours)])[0] == (
-        "a lost life ends the learner's episode: yes (a, c) | no (b)"
+    assert passport_spread([("a", ours), ("b", theirs), ("c", ours)])[0] == (
+        "life loss ends the learner's episode: yes (a, c) | no (b)"
     )
 
 
@@ -99,7 +106,7 @@ def test_command(tmp_path, capsys):
     assert "Pong" in out and "settled: better" in out
     assert "box1 is in progress" in out
     assert "C2D *" in out and "* scored under other rules" in out
-    assert "rules of C2D: a lost life ends the learner's episode: no | yes" in out
+    assert "other rules than C2D: life loss ends the learner's episode: no | yes" in out
 
 
 def test_command_away_from_atari(tmp_path, capsys):
@@ -108,7 +115,9 @@ def test_command_away_from_atari(tmp_path, capsys):
         write_run(tmp_path / recipe, env="minatar/breakout", recipe=recipe, scores=scores, steps=2_500)
     assert main(["compare", str(tmp_path)]) == 0
     out = capsys.readouterr().out
-    assert "minatar/breakout at 30,000 frames (scores averaged over the last 10,000); no agents are published" in out
+    assert (
+        "minatar/breakout at 30,000 frames (scores averaged over the last 10,000); there are no published agents" in out
+    )
     assert "c2d (own) > c51 (own)" in out and "of both at this effect" in out
     assert "rewards clipped to ±: none (c2d (own)) | 1.0 (c51 (own))" in out
 
@@ -122,7 +131,7 @@ def test_a_run_that_was_stopped_does_not_hold_the_others_back(tmp_path, capsys):
     assert main(["compare", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "minatar/breakout at 100,000 frames" in out
-    assert f"note: {short} stops at 40,000 frames and does not count on minatar/breakout at 100,000" in out
+    assert f"note: {short} stops at 40,000 frames and is not used on minatar/breakout at 100,000" in out
 
 
 def test_young_runs_and_uneven_games_are_left_out_and_told(tmp_path, capsys):
@@ -133,24 +142,24 @@ def test_young_runs_and_uneven_games_are_left_out_and_told(tmp_path, capsys):
     assert main(["compare", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "at 2M frames on Pong" in out or "at 2M frames on Boxing" in out
-    assert "iqn (own) is left out: it has no score at 2M frames (no game of it has ended yet)" in out
+    assert "iqn (own) is left out: it has no score at 2M frames (none of its episodes has ended yet)" in out
     assert "is left out: it shares no game with" in out and "minatar/breakout at 20,000 frames" in out
     assert main(["compare", str(tmp_path / "young"), str(tmp_path / "small")]) == 0
-    assert "note: no own run on Atari has a score" in capsys.readouterr().out
+    assert "note: none of your Atari runs has a score" in capsys.readouterr().out
     assert main(["compare", str(tmp_path / "young")]) == 2
-    assert "no game of it has ended yet" in capsys.readouterr().err
+    assert "none of its episodes has ended yet" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ([], "which runs?"),
-        (["nowhere"], "nowhere is no run directory"),
+        ([], "no runs given"),
+        (["nowhere"], "nowhere is not a run directory"),
         (["RUN", "--at", "500"], "--at is 500; accepted"),
         (["RUN", "--convention", "tables"], 'unknown convention "tables"'),
         (["RUN", "--references", "mine"], "unknown table"),
         (["RUN", "--published", "nowhere"], "--published nowhere does not exist"),
-        (["RUN", "--agents", "Rainbw"], 'no published agent "Rainbw"'),
+        (["RUN", "--agents", "Rainbw"], 'unknown published agent "Rainbw"'),
         (["RUN", "--at", "50"], "at 50M frames"),
     ],
 )

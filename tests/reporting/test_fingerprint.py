@@ -2,21 +2,33 @@
 
 import csv
 import json
+import math
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.stats import permutation_test
 
 from c2d.agents.recipes import RECIPES
 from c2d.config import Config, to_json
 from c2d.errors import UserError
-from c2d.reporting.commands import train_command
-from c2d.reporting.document import update
-from c2d.reporting.fingerprint import compare, distance, section, together, verdict
-from c2d.reporting.published import early_iterations
-from c2d.reporting.runs import read_run
+from c2d.reporting.fingerprint import (
+    compare_quantities,
+    distance,
+    joint_section,
+    permutation_p,
+    relative_gap,
+    section,
+    share_at_least_as_far,
+    train_command,
+    update_page,
+    verdict,
+)
+from c2d.reporting.published import QUANTITIES, early_iterations
+from c2d.reporting.run_records import read_run
 
 FIGURES = dict(episodes=1110, mean_score=1.6, mean_loss=0.025, atom_min=-17.0, atom_max=23.0, gradient_norm_max=9.0)
 
@@ -72,7 +84,7 @@ def row_of(text: str, quantity: str, iteration: int = 0) -> list[str]:
         (-22.0, (-20.0, -10.0, -15.0), "outside: 10.0 % below the nearest seed"),
         (-9.0, (-20.0, -10.0, -15.0), "outside: 10.0 % above the nearest seed"),
         (0.5, (-2.0, -1.0, 0.0), "outside: 0.5 above the nearest seed"),
-        (float("nan"), (1.0, 2.0, 3.0), "outside: not a number"),
+        (float("nan"), (1.0, 2.0, 3.0), "outside: NaN"),
     ],
 )
 def test_verdict(ours, seeds, words):
@@ -111,7 +123,7 @@ def test_section_names_the_run_and_judges_each_figure(tmp_path):
         "1,295",
         "inside the range of the seeds",
     ]
-    assert "Inside the range of the seeds: 4 of 6 figures." in text
+    assert "Inside the range of the seeds: 4 of 6 values." in text
     assert "unfinished" not in text and "not ended" not in text
 
 
@@ -121,12 +133,14 @@ def test_runs_together(tmp_path):
         read_run(write_run(tmp_path / name, seed=seed, mean_loss=loss, mean_score=score))
         for name, seed, loss, score in (("a", 1, 0.02, None), ("b", 2, 0.01, 1.7))
     ]
-    text = together(runs)
+    text = joint_section(runs)
     assert text.startswith("## breakout: a, b together\n")
     assert row_of(text, "mean loss")[2:] == ["0.01, 0.02", "0.02183, 0.02508, 0.02691", "0.015", "0.02461", "0.10"]
     assert row_of(text, "mean score")[2:5:2] == ["1.7", "1.7"]
-    assert "the 10 ways to split the figures of 2 runs and 3 seeds" in text and "smallest possible is 0.1)" in text
-    assert "of the 20 ways" in together([*runs, runs[0]]) and "possible is 0.1)" in together([*runs, runs[0]])
+    assert "the 10 ways to split the values of 2 runs and 3 seeds" in text and "smallest possible p is 0.1)" in text
+    assert "of the 20 ways" in joint_section([*runs, runs[0]]) and "possible p is 0.1)" in joint_section(
+        [*runs, runs[0]]
+    )
 
 
 def test_runs_in_all_states(tmp_path):
@@ -140,7 +154,7 @@ def test_runs_in_all_states(tmp_path):
         and "| mean loss" not in early
     )
     long = read_run(write_run(tmp_path / "long", iterations=12))
-    assert {one.iteration for one in compare(long)} == set(range(10))
+    assert {one.iteration for one in compare_quantities(long)} == set(range(10))
     assert "Later iterations of this run are left out" in section(long)
     none = section(read_run(write_run(tmp_path / "none", mean_score=None, episodes=0)))
     assert row_of(none, "mean score")[6] == "no game ended"
@@ -204,17 +218,17 @@ def test_command_is_understood_by_train():
 
 
 def test_page_keeps_notes_and_other_sections():
-    page = update(None, "# Title", {"a": "## a\nold", "b": "## b\nother"})
+    page = update_page(None, "# Title", {"a": "## a\nold", "b": "## b\nother"})
     page = page.replace(
         "<!-- notes -->\n<!-- /notes -->\n<!-- /section a -->",
         "<!-- notes -->\nBy hand.\n<!-- /notes -->\n<!-- /section a -->",
     )
-    again = update(page + "A footer.\n", "# New title", {"a": "## a\nnew"})
+    again = update_page(page + "A footer.\n", "# New title", {"a": "## a\nnew"})
     assert "By hand." in again and "## a\nnew" in again and "old" not in again
     assert "## b\nother" in again and "A footer." in again
     assert "# New title" in again and "# Title" not in again
     assert again.index("By hand.") < again.index("## b")
-    assert update(again, "# New title", {"a": "## a\nnew"}) == again
+    assert update_page(again, "# New title", {"a": "## a\nnew"}) == again
 
 
 @pytest.mark.parametrize(
@@ -228,7 +242,7 @@ def test_page_keeps_notes_and_other_sections():
 )
 def test_page_that_would_lose_text_is_refused(page):
     with pytest.raises(UserError, match="FILE is not updated"):
-        update(page, "intro", {"a": "text"}, "FILE")
+        update_page(page, "intro", {"a": "text"}, "FILE")
 
 
 def test_reporting_imports_neither_torch_nor_the_emulator():
@@ -263,3 +277,59 @@ def test_table_equals_the_published_data():
         cell = early_iterations()[row["game"]][int(row["iteration"])]
         for theirs, ours in names.items():
             assert cell[ours][int(row["seed"]) - 1] == float(row[theirs])
+
+
+@pytest.mark.parametrize(
+    ("value", "others", "wanted"),
+    [
+        (2.0, (1.0, 3.0), 0.0),
+        (3.0, (1.0, 3.0), 0.0),
+        (4.5, (3.0, 1.0), 0.5),
+        (-9.0, (-20.0, -10.0), 0.1),
+        (-25.0, (-20.0, -10.0), 0.25),
+        (1.0, (-1.0, 0.0), math.inf),
+        (math.nan, (1.0, 2.0), math.inf),
+    ],
+)
+def test_gap(value, others, wanted):
+    assert relative_gap(value, others) == pytest.approx(wanted)
+
+
+def test_a_value_like_all_seeds_is_not_odd_and_one_far_from_all_is():
+    for quantity in QUANTITIES:
+        seeds = early_iterations()["kungfumaster"][0][quantity]
+        assert share_at_least_as_far(quantity, 0, sorted(seeds)[1], seeds) == 1.0
+        assert share_at_least_as_far(quantity, 0, 1e9, seeds) == 0.0
+
+
+def test_share_as_far_by_hand():
+    """Seeds 10, 20, 40 and a value of 50: 150 % above 10 and 20, 25 % above the two pairs with 40."""
+    beyond = []
+    for game in early_iterations().values():
+        low, middle, high = sorted(game[3]["gradient_norm_max"])
+        beyond += [(middle - low) / middle, 0.0, (high - middle) / middle]  # all are positive
+    assert len(beyond) == 24
+    shares = [sum(one >= limit for one in beyond) / 24 for limit in (1.5, 0.25, 0.25)]
+    assert 0 < shares[0] < shares[1] < 1
+    assert share_at_least_as_far("gradient_norm_max", 3, 50.0, (10.0, 20.0, 40.0)) == pytest.approx(sum(shares) / 3)
+
+
+@pytest.mark.parametrize("sizes", [(3, 3), (2, 3), (5, 3)])
+@pytest.mark.parametrize("ties", [False, True])
+def test_permutation_test_is_scipys(sizes, ties):
+    rng = np.random.default_rng(sum(sizes))
+    for shift in (0.0, 1.0, 5.0):
+        first, second = rng.normal(shift, 1, sizes[0]), rng.normal(0, 1, sizes[1])
+        if ties:
+            first, second = np.round(first), np.round(second)
+        # the size of the difference, "greater": scipy's own "two-sided" doubles the smaller tail
+        wanted = permutation_test((first, second), _differ, n_resamples=np.inf, alternative="greater", vectorized=False)
+        assert permutation_p(first.tolist(), second.tolist()) == pytest.approx(wanted.pvalue)
+
+
+def _differ(first, second):
+    return abs(first.mean() - second.mean())
+
+
+def test_figures_that_are_no_numbers_have_no_p():
+    assert math.isnan(permutation_p([1.0, math.nan], [1.0, 2.0, 3.0]))

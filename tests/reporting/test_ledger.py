@@ -1,34 +1,40 @@
 """The ledger: computed, not told. Changed data must change its verdicts."""
 
+import importlib
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
 from c2d.cli.main import main
-from c2d.reporting.field import gather
-from c2d.reporting.ledger import claims, elsewhere, figures, settings
+from c2d.reporting.analysis import IntervalEstimate
+from c2d.reporting.dataset import gather
+from c2d.reporting.ledger import claims, mathematics, paper_numbers
 from c2d.reporting.ledger.entry import (
-    CURVES,
     DIFFERS,
     FAILS,
     HOLDS,
+    NEEDS_CURVES,
+    NEEDS_TORCH,
     PARTLY,
     REPRODUCED,
     UNDECIDED,
-    Entry,
+    LedgerEntry,
     counts,
     to_markdown,
 )
-from c2d.reporting.study import Estimate
+from c2d.theory import training_functions
 
 
 @pytest.fixture(scope="module")
-def field():
+def dataset():
     return gather()
 
 
 @pytest.fixture(scope="module")
-def judged(field):
-    return {entry.what: entry for entry in claims.Claims(field, 500).entries()}
+def judged(dataset):
+    return {entry.what: entry for entry in claims.ResultClaims(dataset, 500).entries()}
 
 
 def find(entries, words):
@@ -36,29 +42,29 @@ def find(entries, words):
     return found
 
 
-def test_score_table_and_aggregates_are_reproduced(field):
-    found = figures.entries(field, 20_000)
+def test_score_table_and_aggregates_are_reproduced(dataset):
+    found = paper_numbers.tables_and_figures(dataset, 20_000)
     table = [entry for entry in found if "Score table" in entry.what]
-    assert [entry.status for entry in table] == [REPRODUCED] * 4 and table[0].ours == "55 cells alike"
+    assert [entry.status for entry in table] == [REPRODUCED] * 4 and table[0].ours == "55 cells equal"
     aggregates = [entry for entry in found if entry.what.startswith("Aggregates")]
     assert len(aggregates) == 20 and {entry.status for entry in aggregates} == {REPRODUCED}
-    assert {entry.status for entry in found if "over training" in entry.what} == {CURVES}
+    assert {entry.status for entry in found if "over training" in entry.what} == {NEEDS_CURVES}
 
 
-def test_another_number_differs(field, monkeypatch):
-    printed = {game: dict(cells) for game, cells in figures.paper_score_table().items()}
+def test_another_number_differs(dataset, monkeypatch):
+    printed = {game: dict(cells) for game, cells in paper_numbers.paper_score_table().items()}
     printed["pong"][200.0] = ("18.3", "1.3")
-    monkeypatch.setattr(figures, "paper_score_table", lambda: printed)
-    entry = figures._score_table(field)[3]
-    assert entry.status == DIFFERS and entry.ours == "54 cells alike" and entry.note == "unlike: pong"
+    monkeypatch.setattr(paper_numbers, "paper_score_table", lambda: printed)
+    entry = paper_numbers._score_table(dataset)[3]
+    assert entry.status == DIFFERS and entry.ours == "54 cells equal" and entry.note == "different: pong"
 
 
 def test_settings_are_compared_with_the_recipe(monkeypatch):
-    found = settings.entries()
+    found = paper_numbers.settings()
     assert {entry.status for entry in found if "version" not in entry.what} == {REPRODUCED}
     assert sum(entry.status == DIFFERS for entry in found) == 2  # ALE and TensorFlow
-    monkeypatch.setitem(settings._C2D, "number of atoms N", ("head.atoms", 1, 51))
-    (entry,) = [entry for entry in settings.entries() if "number of atoms" in entry.what]
+    monkeypatch.setitem(paper_numbers._C2D, "number of atoms N", ("head.atoms", 1, 51))
+    (entry,) = [entry for entry in paper_numbers.settings() if "number of atoms" in entry.what]
     assert (entry.status, entry.expected, entry.ours) == (DIFFERS, "51", "32")
 
 
@@ -68,19 +74,19 @@ def test_claims_have_verdicts_with_intervals(judged):
     assert find(judged, "improvement over C51").status == HOLDS
     assert find(judged, "more than 150M frames").status == PARTLY  # behind IQN, no longer behind Rainbow
     assert find(judged, "outperforms IQN and Rainbow in the mean").status == UNDECIDED  # the intervals hold 0
-    assert find(judged, "passes theirs for good").status == CURVES
+    assert find(judged, "passes theirs for good").status == NEEDS_CURVES
     assert len([what for what in judged if "frequent and large" in what]) == 3
     for entry in judged.values():
         assert entry.tolerance != "95 % interval" or "(" in entry.ours or "games" in entry.ours
 
 
-def test_verdicts_follow_the_data(field, monkeypatch):
+def test_verdicts_follow_the_data(dataset, monkeypatch):
     """Were C2D's scores those of DQN, the claims of strength would fall."""
     swapped = {
         key._replace(agent={"C2D": "DQN", "DQN": "C2D"}.get(key.agent, key.agent)): run
-        for key, run in field.runs.items()
+        for key, run in dataset.runs.items()
     }
-    weak = {entry.what: entry for entry in claims.Claims(type(field)(swapped, field.agents), 200).entries()}
+    weak = {entry.what: entry for entry in claims.ResultClaims(type(dataset)(swapped, dataset.agents), 200).entries()}
     assert find(weak, "outperforms IQN and Rainbow").status == FAILS
     assert find(weak, "improvement over C51").status == FAILS
     assert find(weak, "on par with IQN").status == FAILS
@@ -88,27 +94,53 @@ def test_verdicts_follow_the_data(field, monkeypatch):
 
 
 def test_judging():
-    assert claims._judge(Estimate(1.0, None)) == UNDECIDED
+    assert claims._judge(IntervalEstimate(1.0, None)) == UNDECIDED
     assert claims._together([HOLDS, UNDECIDED]) == PARTLY and claims._together([FAILS, FAILS]) == FAILS
-    assert claims._judge(Estimate(1.0, (0.2, 1.8))) == HOLDS
-    assert claims._judge(Estimate(1.0, (-0.2, 1.8))) == UNDECIDED
-    assert claims._judge(Estimate(-1.0, (-1.2, -0.8))) == FAILS
+    assert claims._judge(IntervalEstimate(1.0, (0.2, 1.8))) == HOLDS
+    assert claims._judge(IntervalEstimate(1.0, (-0.2, 1.8))) == UNDECIDED
+    assert claims._judge(IntervalEstimate(-1.0, (-1.2, -0.8))) == FAILS
     ends = np.arange(5.0)
     assert claims._crossing(ends, np.array([-1, 1, -1, 1, 1])) == 3
     assert claims._crossing(ends, np.array([1, 1, 1, 1, -1])) is None
     assert claims._crossing(ends, np.ones(5)) == 0
 
 
-def test_mathematics_and_sizes(field):
-    found = {entry.what: entry for entry in elsewhere.entries(field)}
-    assert {entry.status for entry in found.values() if entry.part == "Mathematics"} == {HOLDS}
-    assert "1,605,632 weights from 3,136" in find(found, "less network weights").ours
-    assert all(entry.status.startswith("needs training: ") for entry in found.values() if "training" in entry.part)
+def test_mathematics_and_sizes(dataset):
+    assert [entry.status for entry in mathematics.entries()] == [HOLDS] * 4
+    found = {entry.what: entry for entry in claims.other_claims(dataset)}
+    assert "1,605,632 weights from 3,136" in find(found, "fewer network weights").ours
+    assert all(entry.status.startswith("needs training: ") for entry in claims.untested_claims())
 
 
-def test_h_and_its_inverse():
-    x = np.array([-100.0, -1.0, 0.0, 0.5, 1e4])
-    np.testing.assert_allclose(elsewhere._h_inverse(elsewhere._h(x)), x, atol=1e-8)
+@pytest.mark.parametrize(
+    ("module", "name", "wrong", "what"),
+    [
+        ("phi", "scaled_h", lambda right: lambda *_: right(1.0)._replace(back=lambda y: y), "need not give an optimal"),
+        ("bellman", "backup", lambda right: lambda r, d, law, phi: right(r, d * 0.99, law, phi), "Bellman's means"),
+        ("values", "q_values", lambda right: lambda law, phi: right(law, phi) * 1.001, "Bellman's means"),
+        ("cramer", "cramer", lambda right: lambda p, t: right(p, t) + 0.01 * p.atoms.mean(-1), "translation invariant"),
+        ("cramer", "cramer", lambda right: lambda p, t: right(p, t).square(), "scale sensitive"),
+    ],
+)
+def test_mathematics_checks_the_functions_that_train(monkeypatch, module, name, wrong, what):
+    """A mistake in one of them shows in the ledger."""
+    home = importlib.import_module(f"c2d.returns.{module}")
+    broken = wrong(getattr(home, name))
+    monkeypatch.setattr(home, name, broken)
+    if hasattr(training_functions, name):
+        monkeypatch.setattr(training_functions, name, broken)
+    found = {entry.what: entry for entry in mathematics.entries()}
+    assert find(found, what).status == FAILS
+
+
+def test_mathematics_without_pytorch():
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from c2d.reporting.ledger import mathematics\n"
+        "print([(entry.status, 'torch' in entry.note) for entry in mathematics.entries()])"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed == f"{[(NEEDS_TORCH, True)] * 4}\n"
 
 
 def test_command(tmp_path, capsys):
@@ -122,6 +154,6 @@ def test_command(tmp_path, capsys):
 
 
 def test_forms():
-    entry = Entry("Part", "a | b", "c2d x", "1", "2", "exact", DIFFERS, "note")
+    entry = LedgerEntry("Part", "a | b", "c2d x", "1", "2", "exact", DIFFERS, "note")
     assert counts([entry, entry]) == "2 differs"
-    assert "| a \\| b<br>*note* | 1 | 2 | exact | **differs** | `c2d x` |" in to_markdown([entry], "# T")
+    assert "| a \\| b<br>*note* | 1 | 2 | exact | **differs** | `c2d x` |" in to_markdown([entry], "c2d ledger", 100)

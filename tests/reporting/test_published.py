@@ -10,14 +10,10 @@ import pytest
 
 from c2d.cli.main import main
 from c2d.envs.games import BENCHMARK
-from c2d.reporting.aggregate import AGGREGATES, iqm, profile
-from c2d.reporting.bootstrap import intervals
-from c2d.reporting.conventions import CONVENTIONS
-from c2d.reporting.curves import Key
-from c2d.reporting.field import PAPER_AGENTS, gather
-from c2d.reporting.published import bundled_runs, paper_figures
-from c2d.reporting.published_files import read_published
-from c2d.reporting.references import normalize
+from c2d.reporting.dataset import PAPER_AGENTS, gather
+from c2d.reporting.published import bundled_runs, paper_figures, read_published
+from c2d.reporting.run_statistics import AGGREGATES, intervals, iqm, profile
+from c2d.reporting.scores import CONVENTIONS, RunKey, normalize
 
 pytestmark = pytest.mark.published
 ROOT = Path(__file__).parents[2]
@@ -42,15 +38,15 @@ def curves(where):
 
 
 @pytest.fixture(scope="module", params=["bundled", "curves"])
-def field(request, where):
+def dataset(request, where):
     return gather() if request.param == "bundled" else request.getfixturevalue("curves")
 
 
 @pytest.mark.parametrize(("convention", "key"), [("table", "moving_average"), ("figures", "figure_convention")])
-def test_aggregates(field, expected, convention, key):
+def test_aggregates(dataset, expected, convention, key):
     how = CONVENTIONS[convention]
     for agent in PAPER_AGENTS:
-        scores = field.scores(agent, BENCHMARK, 200.0, how, how.references)
+        scores = dataset.scores(agent, BENCHMARK, 200.0, how, how.references)
         spreads = intervals(scores, AGGREGATES, 20_000)
         for name, function in AGGREGATES.items():
             told = expected[key]["aggregates_200M"][THEIRS.get(agent, agent)][name]
@@ -59,11 +55,11 @@ def test_aggregates(field, expected, convention, key):
             assert spreads[name] == pytest.approx((low, high), abs=0.1 * (high - low)), (agent, name)
 
 
-def test_iqm_at_points(field, expected):
+def test_iqm_at_points(dataset, expected):
     how = CONVENTIONS["table"]
     for agent in PAPER_AGENTS:
         for at, told in expected["moving_average"]["iqm_at_frames_millions"][THEIRS.get(agent, agent)].items():
-            scores = field.scores(agent, BENCHMARK, float(at), how, how.references)
+            scores = dataset.scores(agent, BENCHMARK, float(at), how, how.references)
             assert iqm(scores) == pytest.approx(told["point"], abs=1e-6)
 
 
@@ -71,12 +67,12 @@ def test_iqm_at_points(field, expected):
     ("convention", "key"), [("table", "moving_average/performance_profile_200M"),
                             ("figures", "figure_convention/performance_profile_198")]
 )  # fmt: skip
-def test_profiles(field, expected, convention, key):
+def test_profiles(dataset, expected, convention, key):
     part, name = key.split("/")
     how = CONVENTIONS[convention]
     for agent in PAPER_AGENTS:
         told = expected[part][name][THEIRS.get(agent, agent)]
-        raw = field.matrix(agent, BENCHMARK, lambda run: run.score(199.0, how.window))
+        raw = dataset.matrix(agent, BENCHMARK, lambda run: run.score(199.0, how.window))
         scores = normalize(raw, BENCHMARK, how.references)
         points = profile(scores, np.array([float(tau) for tau in told]))
         np.testing.assert_allclose(points, [value["point"] for value in told.values()], atol=1e-6)
@@ -86,15 +82,15 @@ def test_curves_over_training(curves, expected):
     figure = expected["figure_convention"]
     ends = np.array(figure["curve_iterations"]) + 1.0
     for agent in PAPER_AGENTS:
-        course = normalize(curves.course(agent, BENCHMARK, ends, 1.0), BENCHMARK, "paper-figures")
+        smoothed = normalize(curves.smoothed(agent, BENCHMARK, ends, 1.0), BENCHMARK, "paper-figures")
         for name in ("iqm", "mean", "median"):
-            ours = [float(AGGREGATES[name](rows)) for rows in course]
+            ours = [float(AGGREGATES[name](rows)) for rows in smoothed]
             np.testing.assert_allclose(ours, figure[f"{name}_curve"][THEIRS.get(agent, agent)], atol=1e-6)
 
 
-def test_effect_of_video_pinball(field, expected):
+def test_effect_of_video_pinball(dataset, expected):
     for agent in PAPER_AGENTS:
-        scores = field.scores(agent, BENCHMARK, 200.0, CONVENTIONS["table"], "rliable")
+        scores = dataset.scores(agent, BENCHMARK, 200.0, CONVENTIONS["table"], "rliable")
         told = expected["sensitivity_mean_200M_videopinball_random_0"][THEIRS.get(agent, agent)]
         assert AGGREGATES["mean"](scores) == pytest.approx(told, abs=1e-6)
 
@@ -105,12 +101,14 @@ def test_own_table_is_the_published_one(where, curves, expected):
     rows = list(csv.DictReader((where / "published_scores.csv").open()))
     assert len(rows) == 4 * len(ours)
     for row in rows:
-        run = ours[Key(names.get(row["agent"], row["agent"]), row["game"], int(row["seed"]))]
+        run = ours[RunKey(names.get(row["agent"], row["agent"]), row["game"], int(row["seed"]))]
         at = 199.0 if row["frames_millions"] == "200" else float(row["frames_millions"])
         assert run.points[5.0, at] == float(row["score"])
     for key, run in ours.items():
         for (window, end), score in run.points.items():
-            assert curves.runs[key].averages(np.array([end]), window)[0] == pytest.approx(score, rel=2e-6, abs=1e-6)
+            assert curves.runs[key].moving_averages(np.array([end]), window)[0] == pytest.approx(
+                score, rel=2e-6, abs=1e-6
+            )
     for name in ("aggregates", "iqm_curve", "mean_curve", "median_curve"):
         theirs = expected["official_figures"]["aggregates_200M" if name == "aggregates" else name]
         assert paper_figures()[name] == theirs
@@ -121,7 +119,7 @@ def test_samples_of_the_public_formats(where):
     found = {run.key: run for run in runs}
     assert {key.agent for key in found if key.game == "pong"} >= {"DQN", "C51", "QR-DQN", "IQN", "Rainbow"}
     assert all(run.length == 199 for key, run in found.items() if key.game == "pong")
-    bowling = [found[Key("C2D", "bowling", seed)] for seed in (1, 2, 3)]
+    bowling = [found[RunKey("C2D", "bowling", seed)] for seed in (1, 2, 3)]
     assert [run.length for run in bowling] == [200, 200, 200]  # the JSON of seed 3 stops early, the CSV does not
     assert bowling[2].atom_ends.size == 200
     alone, notes = read_published(where / "samples/c2d_bowling.json")

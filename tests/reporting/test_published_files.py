@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from c2d.errors import UserError
-from c2d.reporting.curves import Key
-from c2d.reporting.published_files import read_published
+from c2d.reporting.published import read_published
+from c2d.reporting.scores import RunKey
 from tests.reporting.made_up import authors_csv, dopamine_json, gzipped
 
 
@@ -19,12 +19,12 @@ def test_json_of_dopamine_and_of_the_authors(tmp_path):
     runs, notes = read_published(tmp_path)
     found = by_key(runs)
     assert set(found) == {
-        Key("DQN", "pong", 1),
-        Key("DQN", "pong", 2),
-        Key("QR-DQN", "pong", 1),
-        Key("C2D", "bowling", 1),
+        RunKey("DQN", "pong", 1),
+        RunKey("DQN", "pong", 2),
+        RunKey("QR-DQN", "pong", 1),
+        RunKey("C2D", "bowling", 1),
     }
-    second = found[Key("DQN", "pong", 2)]
+    second = found[RunKey("DQN", "pong", 2)]
     np.testing.assert_array_equal(second.ends, [1, 2])
     np.testing.assert_array_equal(second.values, [4, 5])
     assert "DQN pong seed 2 stops after 2M frames" in notes
@@ -33,7 +33,7 @@ def test_json_of_dopamine_and_of_the_authors(tmp_path):
 def test_csv_of_the_authors_has_atoms(tmp_path):
     authors_csv(tmp_path / "supplementary/bowling_T3.csv", "bowling", "T3", [(26.2, -19.0, 19.5), (22.4, -9.0, 8.3)])
     (run,), _ = read_published(tmp_path)
-    assert run.key == Key("C2D", "bowling", 3)
+    assert run.key == RunKey("C2D", "bowling", 3)
     np.testing.assert_array_equal(run.values, [26.2, 22.4])
     np.testing.assert_array_equal(run.low, [-19.0, -9.0])
     np.testing.assert_array_equal(run.high, [19.5, 8.3])
@@ -47,11 +47,11 @@ def test_tables_of_curves_and_supports_join(tmp_path):
         "agent,game,seed,frames_millions,score\nC2D,pong,1,200,18\nC2D,pong,1,10,-19\n"
     )
     found = by_key(read_published(tmp_path)[0])
-    run = found[Key("C2D", "pong", 1)]
+    run = found[RunKey("C2D", "pong", 1)]
     np.testing.assert_array_equal(run.values, [-20.5, np.nan])  # nothing recorded is no zero
     np.testing.assert_array_equal(run.atom_ends, [11])
     assert run.points == {(5.0, 199.0): 18.0, (5.0, 10.0): -19.0}
-    assert Key("QR-DQN", "pong", 2) in found
+    assert RunKey("QR-DQN", "pong", 2) in found
 
 
 def test_unknown_games_are_named_and_left_aside(tmp_path):
@@ -60,17 +60,17 @@ def test_unknown_games_are_named_and_left_aside(tmp_path):
     (tmp_path / "learning_curves.csv").write_text("\n".join(lines))
     runs, notes = read_published(tmp_path)
     assert [run.key.game for run in runs] == ["pong"]
-    assert sum('"brekout" is no Atari game' in note and "'breakout'" in note for note in notes) == 1
-    assert sum('"pongo" is no Atari game' in note and "'pong'" in note for note in notes) == 1
+    assert sum('"brekout" is not a known Atari game' in note and "'breakout'" in note for note in notes) == 1
+    assert sum('"pongo" is not a known Atari game' in note and "'pong'" in note for note in notes) == 1
 
 
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("pong.json", b"[{", "no JSON"),
+        ("pong.json", b"[{", "not valid JSON"),
         ("pong.json", b'[{"Iteration": "x", "Value": 1, "Agent": "DQN"}]', "Iteration, Value, Agent"),
         ("pong.json", b'[{"Iteration": -1, "Value": 1, "Agent": "DQN"}]', "out of range"),
-        ("pong.json", b'[{"Iteration": 0, "Value": "much", "Agent": "DQN"}]', '"much" is no number'),
+        ("pong.json", b'[{"Iteration": 0, "Value": "much", "Agent": "DQN"}]', '"much" is not a number'),
         ("pong.json", b"\xff\xfe\xfa", "cannot be read"),
         ("curves.csv.gz", b"\x1f\x8b\x08broken", "cannot be read"),
     ],
@@ -81,7 +81,7 @@ def test_damaged_files_are_named_and_left_aside(tmp_path, name, content, reason)
     runs, notes = read_published(tmp_path)
     assert [run.key.game for run in runs] == ["boxing"]
     (note,) = [note for note in notes if str(tmp_path / name) in note]
-    assert "left aside" in note and reason in note
+    assert "skipped" in note and reason in note
 
 
 def test_bad_lines_are_skipped_and_told(tmp_path):
@@ -97,7 +97,7 @@ def test_files_of_other_formats_are_named_once(tmp_path):
     (tmp_path / "pong.json").write_text('{"a": 1}')
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     _, notes = read_published(tmp_path)
-    assert "no curves in a known format, and not used: other.csv, pong.json" in notes
+    assert "not used, no curves in a known format: other.csv, pong.json" in notes
 
 
 def test_two_sources_that_disagree(tmp_path):
@@ -109,7 +109,7 @@ def test_two_sources_that_disagree(tmp_path):
 
 
 def test_nothing_to_read(tmp_path):
-    with pytest.raises(UserError, match="holds no curves in a known format"):
+    with pytest.raises(UserError, match="has no curves in a known format"):
         read_published(tmp_path)
     with pytest.raises(UserError, match="does not exist"):
         read_published(tmp_path / "none")

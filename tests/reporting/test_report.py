@@ -10,11 +10,10 @@ import pytest
 
 from c2d.cli.main import main
 from c2d.drawing import drawing
-from c2d.reporting.figures.style import files, looks, short_number
-from c2d.reporting.figures.summary import improvement
+from c2d.reporting.analysis import IntervalEstimate
 from c2d.reporting.page import Section, page
 from c2d.reporting.published import paper_score_table
-from c2d.reporting.study import Estimate
+from c2d.reporting.report_figures import files, improvement, line_styles, short_number
 from c2d.reporting.tables import Table, latex, to_csv, to_html, to_latex
 from tests.reporting.made_up import dopamine_json, write_run
 
@@ -139,7 +138,7 @@ def test_names_are_never_code(own):
 
 
 def test_same_data_same_bytes():
-    rows = [("C2D", "IQN", Estimate(0.6, (0.5, 0.7))), ("C2D", "DQN", Estimate(0.8, None))]
+    rows = [("C2D", "IQN", IntervalEstimate(0.6, (0.5, 0.7))), ("C2D", "DQN", IntervalEstimate(0.8, None))]
     with drawing():
         one, other = (files(improvement(rows, ("C2D", "IQN", "DQN"))) for _ in range(2))
     assert one == other and one["png"].startswith(b"\x89PNG") and b"<svg" in one["svg"]
@@ -148,8 +147,8 @@ def test_same_data_same_bytes():
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ([], "which runs?"),
-        (["--published-only"], "where to?"),
+        ([], "no runs given"),
+        (["--published-only"], "no output directory given"),
         (["--published-only", "--out", "FILE"], "is a file"),
         (["RUN", "--published-only", "--out", "OUT"], "takes no runs"),
         (["--published-only", "--out", "OUT", "--replications", "5"], "at least 100"),
@@ -182,11 +181,11 @@ def test_the_page_escapes_all_it_is_given():
 
 
 def test_an_agent_looks_the_same_everywhere():
-    alone, among = looks(["C2D", "c2d (own)"]), looks(["DQN", "iqn (own)", "c2d (own)", "x (own)", "C2D"])
+    alone, among = line_styles(["C2D", "c2d (own)"]), line_styles(["DQN", "iqn (own)", "c2d (own)", "x (own)", "C2D"])
     assert alone["C2D"] == among["C2D"] and alone["c2d (own)"] == among["c2d (own)"]
-    assert len({look.color for look in among.values()}) == 5
-    many = looks([f"agent {number} (own)" for number in range(20)])
-    assert len({(look.color, str(look.dash)) for look in many.values()}) == 20
+    assert len({style.color for style in among.values()}) == 5
+    many = line_styles([f"agent {number} (own)" for number in range(20)])
+    assert len({(style.color, str(style.dash)) for style in many.values()}) == 20
 
 
 def test_short_numbers():

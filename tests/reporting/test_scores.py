@@ -8,23 +8,21 @@ import pytest
 
 from c2d.envs.games import BENCHMARK
 from c2d.errors import UserError
-from c2d.reporting.aggregate import mean
-from c2d.reporting.conventions import CONVENTIONS, convention
-from c2d.reporting.curves import Key, Run
-from c2d.reporting.field import PAPER_AGENTS, gather
+from c2d.reporting.dataset import PAPER_AGENTS, gather
 from c2d.reporting.published import bundled_runs, paper_figures, paper_score_table, reward_statistics
-from c2d.reporting.references import TABLES, normalize, reference
+from c2d.reporting.run_statistics import mean
+from c2d.reporting.scores import CONVENTIONS, REFERENCE_TABLES, RunCurve, RunKey, convention, normalize, reference
 
-KEY = Key("a", "pong", 1)
+KEY = RunKey("a", "pong", 1)
 
 
 @pytest.fixture(scope="module")
-def field():
+def dataset():
     return gather()
 
 
 def curve(values, step=1.0, **more):
-    return Run(KEY, ends=step * np.arange(1, len(values) + 1), values=np.array(values, dtype=float), **more)
+    return RunCurve(KEY, ends=step * np.arange(1, len(values) + 1), values=np.array(values, dtype=float), **more)
 
 
 def test_moving_average_against_a_loop():
@@ -55,7 +53,7 @@ def test_conventions():
     assert (figures.score(authors, 200.0), figures.score(dopamine, 200.0)) == (199, 198)
     assert (figures.score(authors, 199.0), figures.score(authors, 10.0)) == (198, 9)
     assert math.isnan(table.score(curve(range(195)), 200.0))  # truncated: missing, not zero
-    with pytest.raises(UserError, match=r"tabel.*'table'.*figures"):
+    with pytest.raises(UserError, match=r"tabel.*figures.*'table'"):
         convention("tabel")
 
 
@@ -68,7 +66,10 @@ def test_points_stand_in_where_the_curve_ends():
 
 def test_reference_tables_differ_in_two_entries():
     unlike = {
-        (table, game) for table in TABLES for game in BENCHMARK if reference(game, table) != reference(game, "dqn-zoo")
+        (table, game)
+        for table in REFERENCE_TABLES
+        for game in BENCHMARK
+        if reference(game, table) != reference(game, "dqn-zoo")
     }
     assert unlike == {("rliable", "videopinball"), ("paper-figures", "tennis")}
     assert reference("videopinball") == (16256.9, 17667.9) and reference("videopinball", "rliable")[0] == 0
@@ -79,13 +80,13 @@ def test_reference_tables_differ_in_two_entries():
     assert normalize(np.array([[-20.7, 14.6]]), ("pong", "pong")).round(6).tolist() == [[0, 1]]
 
 
-def test_the_two_disagreements_move_the_mean(field):
+def test_the_two_disagreements_move_the_mean(dataset):
     """The figures docs/reports.md tells."""
     how = CONVENTIONS["table"]
     means = {
-        (agent, table): float(mean(field.scores(agent, BENCHMARK, 200.0, how, table)))
+        (agent, table): float(mean(dataset.scores(agent, BENCHMARK, 200.0, how, table)))
         for agent in ("C2D", "IQN")
-        for table in TABLES
+        for table in REFERENCE_TABLES
     }
     assert means["C2D", "dqn-zoo"] == pytest.approx(9.366618, abs=1e-6)
     assert means["C2D", "rliable"] == pytest.approx(5.520452, abs=1e-6)
@@ -93,32 +94,36 @@ def test_the_two_disagreements_move_the_mean(field):
     assert 0 < means["IQN", "paper-figures"] - means["IQN", "dqn-zoo"] < 0.01
 
 
-def test_own_tables_are_complete(field):
+def test_own_tables_are_complete(dataset):
     assert len(bundled_runs()) == 55 * (3 + 5 * 5)
     for agent in PAPER_AGENTS:
-        assert field.games_of(agent) == BENCHMARK
+        assert dataset.games_of(agent) == BENCHMARK
         seeds = 3 if agent == "C2D" else 5
         for at in (10.0, 50.0, 100.0, 150.0, 200.0):
-            scores = field.scores(agent, BENCHMARK, at, CONVENTIONS["table"], "dqn-zoo")
+            scores = dataset.scores(agent, BENCHMARK, at, CONVENTIONS["table"], "dqn-zoo")
             assert scores.shape == (seeds, 55) and np.isfinite(scores).all()
     assert tuple(paper_score_table()) == BENCHMARK and tuple(reward_statistics()) == BENCHMARK
     assert set(paper_figures()["aggregates"]) == {"DQN", "C51", "IQN", "Rainbow", "C2D"}
-    assert not field.has_curves
+    assert not dataset.has_curves
 
 
 def test_agents_are_chosen_by_name():
     assert gather(agents=("IQN", "C2D")).agents == ("IQN", "C2D")
-    with pytest.raises(UserError, match=r'no published agent "Rainbw".*Rainbow'):
+    with pytest.raises(UserError, match=r'unknown published agent "Rainbw".*Rainbow'):
         gather(agents=("Rainbw",))
 
 
-def test_missing_cells_are_empty_not_zero(field):
+def test_missing_cells_are_empty_not_zero(dataset):
     games = ("pong", "boxing")
-    runs = {Key("x", "pong", 1): curve([1.0]), Key("x", "pong", 2): curve([3.0]), Key("x", "boxing", 1): curve([5.0])}
-    from c2d.reporting.field import Field
+    runs = {
+        RunKey("x", "pong", 1): curve([1.0]),
+        RunKey("x", "pong", 2): curve([3.0]),
+        RunKey("x", "boxing", 1): curve([5.0]),
+    }
+    from c2d.reporting.dataset import Dataset
 
-    small = Field(runs, ("x",))
+    small = Dataset(runs, ("x",))
     np.testing.assert_array_equal(small.matrix("x", games, lambda run: run.score(1.0, 5.0)), [[1, 5], [3, np.nan]])
-    course = small.course("x", games, np.array([1.0, 2.0]), 5.0)
-    np.testing.assert_array_equal(course[0], [[1, 5], [3, np.nan]])
-    assert np.isnan(course[1]).all()
+    smoothed = small.smoothed("x", games, np.array([1.0, 2.0]), 5.0)
+    np.testing.assert_array_equal(smoothed[0], [[1, 5], [3, np.nan]])
+    assert np.isnan(smoothed[1]).all()

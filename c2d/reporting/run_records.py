@@ -1,4 +1,4 @@
-"""What a run left on disk, as plain values. Needs no torch and no emulator."""
+"""The files of a run directory as plain values. Needs neither PyTorch nor an emulator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from c2d.errors import UserError
 
 _HEADER = ("config", "passport", "versions", "measured")
-_LARGEST = 1e15  # no figure of a record is beyond this
+_LARGEST = 1e15  # the largest plausible value in a record
 _LONGEST_NAME = 40
 _ITERATION = (
     "iteration",
@@ -30,8 +30,8 @@ class RunRecords:
 
     path: Path
     header: dict[str, Any]  # config, passport, versions, measured
-    iterations: tuple[dict[str, Any], ...]  # whole iterations in order
-    summary: dict[str, Any] | None  # None while the run goes on, or when it was killed
+    iterations: tuple[dict[str, Any], ...]  # complete iterations, in order
+    summary: dict[str, Any] | None  # None while the run is in progress, or if it was killed
 
     @property
     def name(self) -> str:
@@ -44,18 +44,18 @@ class RunRecords:
 
     @property
     def steps_per_second(self) -> float | None:
-        """Agent steps per second over all whole iterations; None before the first."""
+        """Agent steps per second over all complete iterations; None before the first."""
         seconds = sum(record["measured"]["seconds"] for record in self.iterations)
         return self.iterations[-1]["steps"] / seconds if seconds else None
 
 
 def read_run(path: Path) -> RunRecords:
-    """Read a run directory, even one that is still being written."""
+    """Read a run directory, finished or in progress."""
     file = path / "records.jsonl"
     text = _text(path, file)
     lines = [_line(file, number, line) for number, line in enumerate(text.splitlines(), 1) if line]
     if not lines or lines[0].get("kind") != "run":
-        raise UserError(f'{file} cannot be used: its first line must be of kind "run", as `c2d train` writes it')
+        raise UserError(f'{file} is damaged: its first line is not of kind "run", as written by `c2d train`')
     _require(file, 1, lines[0], _HEADER)
     for number, record in enumerate(lines[1:], 2):
         _require(file, number, record, (*_ITERATION, "measured"))
@@ -68,7 +68,7 @@ def _line(file: Path, number: int, line: str) -> dict[str, Any]:
     except (json.JSONDecodeError, RecursionError) as error:
         raise UserError(f"{file} is damaged in line {number}: {error}") from None
     if not isinstance(value, dict):
-        raise UserError(f"{file} is damaged in line {number}: it holds no record")
+        raise UserError(f"{file} is damaged in line {number}: it is not a record")
     return value
 
 
@@ -86,12 +86,12 @@ def _summary(file: Path) -> dict[str, Any] | None:
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise UserError(f"{file} cannot be read: {error}") from None
     if not isinstance(value, dict):
-        raise UserError(f"{file} cannot be read: it holds no summary")
+        raise UserError(f"{file} cannot be read: it is not a summary")
     return value
 
 
-def read_what_is_there(path: Path) -> tuple[RunRecords, list[str]]:
-    """As `read_run`, but damaged lines are skipped; each leaves a note that names it."""
+def read_tolerantly(path: Path) -> tuple[RunRecords, list[str]]:
+    """Like `read_run`, but skip damaged lines; each leaves a note that names it."""
     file = path / "records.jsonl"
     text = _text(path, file, errors="replace")
     notes: list[str] = []
@@ -106,35 +106,35 @@ def read_what_is_there(path: Path) -> tuple[RunRecords, list[str]]:
             else:
                 iterations[_plausible(file, number, record)] = record
         except UserError as error:
-            notes.append(f"{error}; the line is skipped")
+            notes.append(f"{error}; line skipped")
     if header is None:
         header = {"config": _object(path / "config.json"), "passport": _object(path / "passport.json")}
-        notes.append(f"{file} has no usable first line: config.json and passport.json are used instead")
+        notes.append(f"{file} has no usable first line; using config.json and passport.json instead")
     ordered = _increasing(file, [iterations[number] for number in sorted(iterations)], notes)
     if len(notes) > 3:
-        notes = [*notes[:2], f"{file}: {len(notes)} lines are damaged and skipped in all"]
+        notes = [*notes[:2], f"{file}: {len(notes)} damaged lines skipped in total"]
     return RunRecords(path, header, ordered, _summary(path / "summary.json")), notes
 
 
 def _increasing(file: Path, records: list[dict[str, Any]], notes: list[str]) -> tuple[dict[str, Any], ...]:
-    """Without those whose steps do not go on from the iteration before."""
+    """Drop records whose step count does not increase."""
     kept: list[dict[str, Any]] = []
     for record in records:
         if record["steps"] > (kept[-1]["steps"] if kept else 0):
             kept.append(record)
         else:
-            notes.append(f"{file}: iteration {record['iteration']} has too few steps; it is skipped")
+            notes.append(f"{file}: iteration {record['iteration']} has no more steps than the one before; skipped")
     return tuple(kept)
 
 
 def _plausible(file: Path, number: int, record: dict[str, Any]) -> int:
-    """The iteration a line tells of, if its figures are figures."""
+    """The iteration number of a record, if all its values are plausible."""
     _require(file, number, record, ("iteration", "steps", "mean_score"))
     for key in ("iteration", "steps", "frames", "mean_score", "atom_min", "atom_max"):
         value: Any = record.get(key)
         missing = value is None and key not in ("iteration", "steps")
         if not missing and (type(value) not in (int, float) or not abs(value) < _LARGEST):
-            raise UserError(f'{file} is damaged in line {number}: "{key}" is no plausible number')
+            raise UserError(f'{file} is damaged in line {number}: "{key}" is not a plausible number')
     return int(record["iteration"])
 
 
@@ -142,25 +142,25 @@ def _object(file: Path) -> dict[str, Any]:
     value = _summary(file)
     if value is None:
         raise UserError(
-            f"{file.parent} is no usable run directory: records.jsonl is damaged and {file.name} is missing"
+            f"{file.parent} is not a usable run directory: records.jsonl is damaged and {file.name} is missing"
         )
     return value
 
 
 def _text(path: Path, file: Path, errors: str = "strict") -> str:
-    """The whole lines of a record file."""
+    """The complete lines of a record file."""
     if not path.is_dir():
-        raise UserError(f"{path} is no run directory: it does not exist or is a file")
+        raise UserError(f"{path} is not a run directory: it does not exist or is a file")
     try:
         text = file.read_text(encoding="utf-8", errors=errors)
     except FileNotFoundError:
-        raise UserError(f"{path} is no run directory: it has no {file.name}") from None
+        raise UserError(f"{path} is not a run directory: it has no {file.name}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file} cannot be read: {error}") from None
-    return text[: text.rfind("\n") + 1]  # a line without its end is being written now
+    return text[: text.rfind("\n") + 1]  # a last line without its newline is still being written
 
 
-def clean(name: str) -> str:
-    """A name from a file, fit to print: no control characters, not too long."""
+def printable(name: str) -> str:
+    """A name from a file, safe to print: no control characters, limited length."""
     plain = "".join(letter if letter.isprintable() else "?" for letter in name)
     return plain if len(plain) <= _LONGEST_NAME else plain[: _LONGEST_NAME - 1] + "…"

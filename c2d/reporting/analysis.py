@@ -1,4 +1,4 @@
-"""What a field of runs says: every number of a report, computed from matrices of scores."""
+"""Every number of a report, computed from the score matrices of a dataset."""
 
 from __future__ import annotations
 
@@ -9,23 +9,31 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from c2d.reporting.aggregate import AGGREGATES, game_means, game_wins, probability_of_improvement, profile
-from c2d.reporting.bootstrap import interval, intervals, paired_interval, replicate, resolvable
-from c2d.reporting.conventions import COMMON, NOMINAL, Convention
-from c2d.reporting.field import Field
-from c2d.reporting.references import normalize
+from c2d.reporting.dataset import Dataset
+from c2d.reporting.run_statistics import (
+    AGGREGATES,
+    game_means,
+    interval,
+    intervals,
+    paired_interval,
+    probability_of_improvement,
+    profile,
+    replicate,
+    resolvable,
+)
+from c2d.reporting.scores import COMMON, NOMINAL, Convention, normalize
 
 Array = NDArray[np.float64]
 Interval = tuple[float, float] | None
 THRESHOLDS = np.round(np.concatenate([np.arange(0, 2, 0.05), np.arange(2, 8.01, 0.1)]), 6)
-TABLE_POINTS = (10.0, 50.0, 100.0, 150.0, 200.0)  # millions of frames of the project's own table
-RAW = "raw"  # in place of a table of references: scores as recorded
+TABLE_POINTS = (10.0, 50.0, 100.0, 150.0, 200.0)  # millions of frames of the bundled table
+RAW = "raw"  # instead of a reference table: scores as recorded
 PROGRESS = ("iqm", "mean", "median")
-_BAND_REPLICATIONS = 1_000  # a band needs fewer than a number
+_BAND_REPLICATIONS = 1_000  # a band needs fewer than a single number
 
 
-class Estimate(NamedTuple):
-    """A number and its 95 % interval; None where runs are too few for one."""
+class IntervalEstimate(NamedTuple):
+    """A number and its 95 % interval; the interval is None where there are too few runs."""
 
     point: float
     interval: Interval
@@ -41,8 +49,8 @@ class Band(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Choice:
-    """How scores are read and intervals drawn."""
+class ScoringOptions:
+    """How scores are read, and how intervals are computed."""
 
     convention: Convention
     references: str
@@ -51,53 +59,55 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Study:
+class Analysis:
     """Agents compared on the same games at the same frames."""
 
-    field: Field
+    dataset: Dataset
     agents: tuple[str, ...]
-    games: tuple[str, ...]  # each has a score of each agent
+    games: tuple[str, ...]  # every agent has a score on each
     frames: float  # nominal millions
-    choice: Choice
+    scoring: ScoringOptions
 
     def scores(self, agent: str, frames: float | None = None) -> Array:
-        """[runs, games] human-normalized, or as recorded where there is no human score."""
+        """[runs, games] human-normalized, or raw if there are no human scores."""
         at = self.frames if frames is None else frames
-        if self.choice.references == RAW:
+        if self.scoring.references == RAW:
             return self.raw(agent, at)
-        return self.field.scores(agent, self.games, at, self.choice.convention, self.choice.references)
+        return self.dataset.scores(agent, self.games, at, self.scoring.convention, self.scoring.references)
 
     def raw(self, agent: str, frames: float) -> Array:
-        """[runs, games] as recorded."""
-        return self.field.matrix(agent, self.games, lambda run: self.choice.convention.score(run, frames))
+        """[runs, games] raw."""
+        return self.dataset.matrix(agent, self.games, lambda run: self.scoring.convention.score(run, frames))
 
     @cached_property
-    def aggregates(self) -> dict[str, dict[str, Estimate]]:
+    def aggregates(self) -> dict[str, dict[str, IntervalEstimate]]:
         """agent -> aggregate -> estimate."""
         found = {}
         for agent in self.agents:
             scores = self.scores(agent)
-            spread = intervals(scores, AGGREGATES, self.choice.replications, self.choice.seed)
-            found[agent] = {name: Estimate(float(f(scores)), spread[name]) for name, f in AGGREGATES.items()}
+            spread = intervals(scores, AGGREGATES, self.scoring.replications, self.scoring.seed)
+            found[agent] = {name: IntervalEstimate(float(f(scores)), spread[name]) for name, f in AGGREGATES.items()}
         return found
 
     @cached_property
     def profiles(self) -> dict[str, Band]:
-        """agent -> fraction of runs above each threshold, taken where every agent has an iteration."""
+        """agent -> fraction of runs above each threshold, at the last iteration that every agent has."""
         at = COMMON if self.frames >= NOMINAL else self.frames
         found = {}
         for agent in self.agents:
             scores = self.scores(agent, at)
             low, high = None, None
             if resolvable(scores):
-                drawn = replicate(scores, {"p": lambda m: profile(m, THRESHOLDS)}, _BAND_REPLICATIONS, self.choice.seed)
+                drawn = replicate(
+                    scores, {"p": lambda m: profile(m, THRESHOLDS)}, _BAND_REPLICATIONS, self.scoring.seed
+                )
                 low, high = interval(drawn["p"])
             found[agent] = Band(THRESHOLDS, profile(scores, THRESHOLDS), low, high)
         return found
 
     @cached_property
     def progress(self) -> dict[str, dict[str, Band]]:
-        """aggregate -> agent -> its course over training; points at which an agent lacks a game are left out."""
+        """aggregate -> agent -> its curve over training, without points at which the agent lacks a game."""
         found: dict[str, dict[str, Band]] = {name: {} for name in PROGRESS}
         for agent in self.agents:
             matrices = self._matrices(agent)
@@ -110,52 +120,47 @@ class Study:
         return found
 
     def _matrices(self, agent: str) -> list[tuple[float, Array, dict[str, Interval]]]:
-        """(end, scores [runs, games], intervals) at each end at which every game has a score."""
+        """(end, scores [runs, games], intervals) at each end where every game has a score."""
         ends = np.array(self.ends)
-        stacked = self.field.course(agent, self.games, ends, self.choice.convention.window)  # [ends, runs, games]
-        if self.choice.references != RAW:
-            stacked = normalize(stacked, self.games, self.choice.references)
+        stacked = self.dataset.smoothed(agent, self.games, ends, self.scoring.convention.window)  # [ends, runs, games]
+        if self.scoring.references != RAW:
+            stacked = normalize(stacked, self.games, self.scoring.references)
         functions = {name: AGGREGATES[name] for name in PROGRESS}
         whole = [(float(end), rows) for end, rows in zip(ends, stacked, strict=True) if (rows == rows).any(0).all()]
-        return [(end, rows, intervals(rows, functions, _BAND_REPLICATIONS, self.choice.seed)) for end, rows in whole]
+        return [(end, rows, intervals(rows, functions, _BAND_REPLICATIONS, self.scoring.seed)) for end, rows in whole]
 
     @property
     def ends(self) -> tuple[float, ...]:
-        """Where progress is drawn: the points of the project's table and, if there are curves, every 5M frames."""
+        """Where progress is evaluated: the points of the bundled table and, if there are curves, every 5M frames."""
         last = min(self.frames, COMMON)
         known = [min(end, COMMON) for end in TABLE_POINTS if min(end, COMMON) <= last]
-        if not self.field.has_curves and not self.field.own:
+        if not self.dataset.has_curves and not self.dataset.own:
             return tuple(known)
         step = 5.0 if last >= 50 else 1.0 if last >= 5 else last / 10
         every = [round(float(end), 6) for end in np.arange(step, last - step / 2, step)]
         return tuple(sorted({*every, *known, last}))
 
-    def improvement(self, ours: str, theirs: str) -> Estimate:
-        """P(a run of ours beats one of theirs on a game)."""
+    def improvement(self, ours: str, theirs: str) -> IntervalEstimate:
+        """P(a run of ours beats a run of theirs on a game)."""
         a, b = self.scores(ours), self.scores(theirs)
-        spread = paired_interval(a, b, probability_of_improvement, self.choice.replications, self.choice.seed)
-        return Estimate(float(probability_of_improvement(a, b)), spread)
+        spread = paired_interval(a, b, probability_of_improvement, self.scoring.replications, self.scoring.seed)
+        return IntervalEstimate(float(probability_of_improvement(a, b)), spread)
 
-    def differences(self, ours: str, theirs: str) -> dict[str, Estimate]:
+    def differences(self, ours: str, theirs: str) -> dict[str, IntervalEstimate]:
         """game -> difference of mean human-normalized scores."""
         a, b = self.scores(ours), self.scores(theirs)
         points = game_means(a) - game_means(b)
-        one, two = (_drawn_means(scores, self.choice.seed + place) for place, scores in enumerate((a, b)))
+        one, two = (_resampled_means(scores, self.scoring.seed + place) for place, scores in enumerate((a, b)))
         low, high = interval(one - two)  # [games]
         enough = ((a == a).sum(0) > 1) & ((b == b).sum(0) > 1)
         return {
-            game: Estimate(float(point), (float(left), float(right)) if known else None)
+            game: IntervalEstimate(float(point), (float(left), float(right)) if known else None)
             for game, point, left, right, known in zip(self.games, points, low, high, enough, strict=True)
         }
 
-    def wins(self, ours: str, theirs: str) -> dict[str, float]:
-        """game -> chance that a run of ours beats one of theirs."""
-        chances = game_wins(self.scores(ours), self.scores(theirs))
-        return dict(zip(self.games, map(float, chances), strict=True))
-
     @cached_property
     def ranks(self) -> dict[str, dict[int, int]]:
-        """agent -> place -> on how many games its mean score takes that place (1 is best; equals share the better)."""
+        """agent -> rank -> on how many games its mean score has that rank (1 is best; ties share the better rank)."""
         means = np.stack([game_means(self.scores(agent)) for agent in self.agents])  # [agents, games]
         places = 1 + (means[None] > means[:, None]).sum(1)  # [agents, games]
         count = len(self.agents)
@@ -169,8 +174,8 @@ class Study:
         return sum(place * games for place, games in table.items()) / max(len(self.games), 1)
 
 
-def _drawn_means(scores: Array, seed: int) -> Array:
-    """Means of resampled runs: [replications, games]."""
+def _resampled_means(scores: Array, seed: int) -> Array:
+    """Game means of resampled runs: [replications, games]."""
     return replicate(scores, {"mean": game_means}, 2_000, seed)["mean"]
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from c2d.errors import UserError
-from c2d.reporting.own import read_own
-from c2d.reporting.passports import differences, published_passport
-from c2d.reporting.runs import clean
+from c2d.reporting.local_runs import passport_differences, published_passport, read_local_runs
+from c2d.reporting.run_records import printable
 from tests.reporting.made_up import write_run
 
 
@@ -17,7 +16,7 @@ def names(runs):
 
 
 def test_a_run_becomes_a_curve(tmp_path):
-    (one,), notes = read_own([write_run(tmp_path / "a", scores=(1.0, None, 3.0))])
+    (one,), notes = read_local_runs([write_run(tmp_path / "a", scores=(1.0, None, 3.0))])
     assert one.run.key == ("c2d (own)", "pong", 1) and notes == []
     np.testing.assert_array_equal(one.run.ends, [1, 2, 3])
     np.testing.assert_array_equal(one.run.values, [1, np.nan, 3])
@@ -28,7 +27,7 @@ def test_a_run_becomes_a_curve(tmp_path):
 def test_a_directory_of_runs_counts_each_once(tmp_path):
     write_run(tmp_path / "runs/a", seed=1)
     write_run(tmp_path / "runs/b", seed=2)
-    runs, _ = read_own([tmp_path / "runs", tmp_path / "runs/a"])
+    runs, _ = read_local_runs([tmp_path / "runs", tmp_path / "runs/a"])
     assert sorted(names(runs)) == ["a", "b"]
 
 
@@ -38,42 +37,42 @@ def test_damaged_lines_are_skipped_counted_and_named(tmp_path):
     lines[2] = lines[2][:30]
     lines[4] = lines[4].replace('"mean_score": 4.0', '"mean_score": "four"')
     file.write_text("\n".join(lines) + "\n" + lines[1][:20])  # and a last line that is being written
-    (one,), notes = read_own([tmp_path / "a"])
+    (one,), notes = read_local_runs([tmp_path / "a"])
     np.testing.assert_array_equal(one.run.ends, [1, 3])
     assert len(notes) == 2 and "line 3" in notes[0] and "line 5" in notes[1] and "skipped" in notes[0]
     file.write_text("\n".join([lines[0], *["{"] * 9, lines[1]]) + "\n")
-    (_,), notes = read_own([tmp_path / "a"])
-    assert "9 lines are damaged and skipped in all" in notes[-1]
+    (_,), notes = read_local_runs([tmp_path / "a"])
+    assert "9 damaged lines skipped in total" in notes[-1]
 
 
 def test_a_damaged_header_is_replaced_by_the_config_files(tmp_path):
     path = write_run(tmp_path / "a")
     file = path / "records.jsonl"
     file.write_text("x" + file.read_text())
-    (one,), notes = read_own([path])
-    assert one.run.key.game == "pong" and any("config.json and passport.json are used instead" in n for n in notes)
+    (one,), notes = read_local_runs([path])
+    assert one.run.key.game == "pong" and any("using config.json and passport.json instead" in n for n in notes)
     (path / "passport.json").unlink()
     with pytest.raises(UserError, match=r"passport\.json is missing"):
-        read_own([path])
+        read_local_runs([path])
 
 
 def test_states_of_runs(tmp_path):
     going = write_run(tmp_path / "going", state=None)
     empty = write_run(tmp_path / "empty", seed=2, scores=())
-    runs, notes = read_own([going, empty])
+    runs, notes = read_local_runs([going, empty])
     assert len(runs) == 1
     assert any("going is in progress" in note and "2 iterations" in note for note in notes)
-    assert any("empty has no whole iteration yet: left out" in note for note in notes)
-    with pytest.raises(UserError, match=r"nothing to report.*no whole iteration"):
-        read_own([empty])
-    with pytest.raises(UserError, match="no run directory"):
-        read_own([tmp_path / "nothing"])
+    assert any("empty has no complete iteration yet; run skipped" in note for note in notes)
+    with pytest.raises(UserError, match=r"nothing to report.*no complete iteration"):
+        read_local_runs([empty])
+    with pytest.raises(UserError, match="not a run directory"):
+        read_local_runs([tmp_path / "nothing"])
 
 
 def test_a_seed_counts_once(tmp_path):
     short = write_run(tmp_path / "short", scores=(1.0,))
     long = write_run(tmp_path / "long", scores=(1.0, 2.0))
-    (one,), notes = read_own([short, long])
+    (one,), notes = read_local_runs([short, long])
     assert one.records.path == long
     assert len(notes) == 1 and "both seed 1" in notes[0] and str(short) in notes[0] and "left out" in notes[0]
 
@@ -82,12 +81,9 @@ def test_mixed_settings_under_one_name_are_kept_apart(tmp_path):
     first, second = write_run(tmp_path / "a", seed=1), write_run(tmp_path / "b", seed=2, env="atari/boxing")
     text = (second / "records.jsonl").read_text()
     (second / "records.jsonl").write_text(text.replace('"atoms": 32', '"atoms": 64'))
-    runs, notes = read_own([first, second])
+    runs, notes = read_local_runs([first, second])
     assert names(runs) == {"a": "c2d [head.atoms=32] (own)", "b": "c2d [head.atoms=64] (own)"}
-    assert (
-        len(notes) == 1
-        and 'under the name "c2d" differ and are kept apart: c2d [head.atoms=32] (own): 1 run' in notes[0]
-    )
+    assert len(notes) == 1 and 'of recipe "c2d" differ and are kept apart: c2d [head.atoms=32] (own): 1 run' in notes[0]
 
 
 def rewritten(path, *changes):
@@ -105,7 +101,7 @@ def test_many_differences_get_letters_and_none_is_pooled(tmp_path):
     """Differences beyond the first few, and those that a cut name would hide, tell agents apart too."""
     many = (('"atoms": 32', '"atoms": 64'), ('"n_step": 1', '"n_step": 3'), ('"noisy": false', '"noisy": true'))
     eps = ('"eps": 0.0003125', '"eps": 0.5')
-    runs, notes = read_own(
+    runs, notes = read_local_runs(
         [
             write_run(tmp_path / "a", seed=1),
             rewritten(write_run(tmp_path / "b", seed=2), *many),
@@ -126,21 +122,21 @@ def test_many_differences_get_letters_and_none_is_pooled(tmp_path):
 
 
 def test_rules_that_no_setting_tells_of_keep_runs_apart(tmp_path):
-    runs, _ = read_own([write_run(tmp_path / "a", seed=1), write_run(tmp_path / "b", seed=2, sticky=0.0)])
+    runs, _ = read_local_runs([write_run(tmp_path / "a", seed=1), write_run(tmp_path / "b", seed=2, sticky=0.0)])
     assert len(set(names(runs).values())) == 2
 
 
 def test_long_names_are_cut_but_not_confused(tmp_path):
-    runs, _ = read_own([write_run(tmp_path / end, recipe="x" * 50 + end) for end in "ab"])
+    runs, _ = read_local_runs([write_run(tmp_path / end, recipe="x" * 50 + end) for end in "ab"])
     assert len(set(names(runs).values())) == 2 and all(len(name) < 50 for name in names(runs).values())
 
 
 def test_one_damaged_run_does_not_stop_the_others(tmp_path):
     write_run(tmp_path / "deep" / "er" / "good")
     (write_run(tmp_path / "bad", seed=2) / "summary.json").write_text("{")
-    (one,), notes = read_own([tmp_path])
+    (one,), notes = read_local_runs([tmp_path])
     assert one.records.name == "good"
-    assert any("bad/summary.json cannot be read" in note and "left out" in note for note in notes)
+    assert any("bad/summary.json cannot be read" in note and "run skipped" in note for note in notes)
 
 
 def test_settings_that_an_older_run_does_not_name_tell_nothing(tmp_path):
@@ -148,7 +144,7 @@ def test_settings_that_an_older_run_does_not_name_tell_nothing(tmp_path):
     text = (second / "records.jsonl").read_text()
     assert '"noisy": false, ' in text
     (second / "records.jsonl").write_text(text.replace('"noisy": false, ', ""))
-    runs, notes = read_own([first, second])
+    runs, notes = read_local_runs([first, second])
     assert set(names(runs).values()) == {"c2d (own)"} and notes == []
 
 
@@ -160,7 +156,7 @@ def test_damaged_config(tmp_path):
     value["config"]["seed"] = "one"
     file.write_text("\n".join([json.dumps(value), *rest]) + "\n")
     with pytest.raises(UserError, match="\"seed\" is 'one'"):
-        read_own([path])
+        read_local_runs([path])
 
 
 @pytest.mark.parametrize(
@@ -177,7 +173,7 @@ def test_figures_that_cannot_be(tmp_path, old, new):
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new))
-    (one,), notes = read_own([tmp_path / "a"])
+    (one,), notes = read_local_runs([tmp_path / "a"])
     np.testing.assert_array_equal(one.run.values, [1.0])
     assert len(notes) == 1 and "skipped" in notes[0]
 
@@ -189,17 +185,17 @@ def test_hostile_headers_are_met_with_words(tmp_path):
     value = json.loads(header)
     value["config"]["rules"] = [1, 2]
     file.write_text("\n".join([json.dumps(value), *rest]) + "\n")
-    (one,), _ = read_own([path])
+    (one,), _ = read_local_runs([path])
     assert one.run.ends.tolist() == [0.25, 0.5]  # no action repeat is told
-    told = differences(one.passport, published_passport("C2D"))
+    told = passport_differences(one.passport, published_passport("C2D"))
     assert len(told) == 3 and not any("\x1b" in words for words in told)
     value["config"]["agent"] = json.loads("[" * 900 + "]" * 900)
     value["config"]["agent"] = {"x": value["config"]["agent"]}
     file.write_text("[" * 100_000 + "\n" + "\n".join([json.dumps(value), *rest]) + "\n")
-    (_,), notes = read_own([path])
+    (_,), notes = read_local_runs([path])
     assert any("line 1" in note for note in notes)
 
 
 def test_names_are_fit_to_print():
-    assert clean("a\x00b\nc\x1b[31m") == "a?b?c?[31m"
-    assert len(clean("x" * 500)) == 40
+    assert printable("a\x00b\nc\x1b[31m") == "a?b?c?[31m"
+    assert len(printable("x" * 500)) == 40

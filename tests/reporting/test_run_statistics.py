@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from c2d.reporting import aggregate
-from c2d.reporting.bootstrap import interval, intervals, paired_interval, replicate, resamples, resolvable
+from c2d.reporting import run_statistics
+from c2d.reporting.run_statistics import interval, intervals, paired_interval, replicate, resamples, resolvable
 
 SHAPES = [(3, 55), (5, 55), (5, 7), (2, 1), (1, 5)]
 
@@ -25,7 +25,7 @@ def rliable():
 def test_aggregates_are_those_of_rliable(rliable, shape):
     _, theirs = rliable
     matrix = scores(*shape)
-    for name, function in aggregate.AGGREGATES.items():
+    for name, function in run_statistics.AGGREGATES.items():
         assert function(matrix) == pytest.approx(getattr(theirs, f"aggregate_{name}")(matrix), abs=1e-12), name
 
 
@@ -33,8 +33,8 @@ def test_profile_is_that_of_rliable(rliable):
     library, _ = rliable
     matrix, taus = scores(5, 20), np.linspace(0, 8, 33)
     theirs, bands = library.create_performance_profile({"a": matrix}, taus, reps=400)
-    np.testing.assert_allclose(aggregate.profile(matrix, taus), theirs["a"], atol=1e-12)
-    drawn = replicate(matrix, {"profile": lambda m: aggregate.profile(m, taus)}, 4000)["profile"]
+    np.testing.assert_allclose(run_statistics.profile(matrix, taus), theirs["a"], atol=1e-12)
+    drawn = replicate(matrix, {"profile": lambda m: run_statistics.profile(m, taus)}, 4000)["profile"]
     np.testing.assert_allclose(interval(drawn), bands["a"], atol=0.03)
 
 
@@ -42,24 +42,24 @@ def test_probability_of_improvement_is_that_of_rliable(rliable):
     _, theirs = rliable
     ours, others = np.round(scores(3, 20), 1), np.round(scores(5, 20, seed=1), 1)  # rounded: some ties
     expected = theirs.probability_of_improvement(ours, others)
-    assert aggregate.probability_of_improvement(ours, others) == pytest.approx(expected, abs=1e-12)
-    assert aggregate.probability_of_improvement(others, ours) == pytest.approx(1 - expected, abs=1e-12)
+    assert run_statistics.probability_of_improvement(ours, others) == pytest.approx(expected, abs=1e-12)
+    assert run_statistics.probability_of_improvement(others, ours) == pytest.approx(1 - expected, abs=1e-12)
     for game in range(20):
         u = stats.mannwhitneyu(ours[:, game], others[:, game]).statistic
-        assert aggregate.game_wins(ours, others)[game] == pytest.approx(u / 15)
+        assert run_statistics.game_wins(ours, others)[game] == pytest.approx(u / 15)
 
 
 def test_intervals_are_those_of_rliable(rliable):
     library, metrics = rliable
     matrix = scores(5, 20)
-    names = list(aggregate.AGGREGATES)
+    names = list(run_statistics.AGGREGATES)
     _, theirs = library.get_interval_estimates(
         {"a": matrix},
         lambda m: np.array([getattr(metrics, f"aggregate_{name}")(m) for name in names]),
         reps=1000,
         random_state=np.random.RandomState(0),
     )
-    ours = intervals(matrix, aggregate.AGGREGATES, 20_000)
+    ours = intervals(matrix, run_statistics.AGGREGATES, 20_000)
     for place, name in enumerate(names):
         low, high = theirs["a"][:, place]
         assert ours[name] == pytest.approx((low, high), abs=0.1 * (high - low)), name
@@ -68,7 +68,7 @@ def test_intervals_are_those_of_rliable(rliable):
 def test_iqm_is_the_trimmed_mean():
     for size in (1, 3, 4, 7, 165, 275):
         values = scores(1, size)
-        assert aggregate.iqm(values) == pytest.approx(stats.trim_mean(values.ravel(), 0.25))
+        assert run_statistics.iqm(values) == pytest.approx(stats.trim_mean(values.ravel(), 0.25))
 
 
 def test_empty_cells_do_not_count():
@@ -76,12 +76,12 @@ def test_empty_cells_do_not_count():
     matrix[2, 1] = matrix[1:, 3] = np.nan
     columns = [[value for value in column if value == value] for column in matrix.T]
     means = [sum(column) / len(column) for column in columns]
-    assert aggregate.mean(matrix) == pytest.approx(sum(means) / 5)
-    assert aggregate.median(matrix) == pytest.approx(sorted(means)[2])
+    assert run_statistics.mean(matrix) == pytest.approx(sum(means) / 5)
+    assert run_statistics.median(matrix) == pytest.approx(sorted(means)[2])
     gaps = [sum(1 - min(value, 1) for value in column) / len(column) for column in columns]
-    assert aggregate.optimality_gap(matrix) == pytest.approx(sum(gaps) / 5)
+    assert run_statistics.optimality_gap(matrix) == pytest.approx(sum(gaps) / 5)
     above = [sum(value > 0.7 for value in column) / len(column) for column in columns]
-    assert aggregate.profile(matrix, np.array([0.7]))[0] == pytest.approx(sum(above) / 5)
+    assert run_statistics.profile(matrix, np.array([0.7]))[0] == pytest.approx(sum(above) / 5)
 
 
 def test_iqm_weighs_games_alike():
@@ -95,14 +95,14 @@ def test_iqm_weighs_games_alike():
     inner = repeated[cut : len(repeated) - cut]
     weights = np.ones(len(inner))
     weights[[0, -1]] = 1 - part
-    assert aggregate.iqm(matrix) == pytest.approx(np.average(inner, weights=weights))
+    assert run_statistics.iqm(matrix) == pytest.approx(np.average(inner, weights=weights))
 
 
 def test_a_game_without_runs_is_refused():
     matrix = scores(3, 4)
     matrix[:, 2] = np.nan
-    with pytest.raises(ValueError, match="without any run"):
-        aggregate.mean(matrix)
+    with pytest.raises(ValueError, match="has no run"):
+        run_statistics.mean(matrix)
 
 
 def test_resamples_stay_within_their_game():
@@ -122,12 +122,12 @@ def test_resamples_stay_within_their_game():
 
 def test_same_seed_same_interval():
     matrix = scores(4, 9)
-    assert intervals(matrix, aggregate.AGGREGATES, 600, 3) == intervals(matrix, aggregate.AGGREGATES, 600, 3)
-    assert intervals(matrix, aggregate.AGGREGATES, 600, 3) != intervals(matrix, aggregate.AGGREGATES, 600, 4)
+    assert intervals(matrix, run_statistics.AGGREGATES, 600, 3) == intervals(matrix, run_statistics.AGGREGATES, 600, 3)
+    assert intervals(matrix, run_statistics.AGGREGATES, 600, 3) != intervals(matrix, run_statistics.AGGREGATES, 600, 4)
 
 
 def test_one_run_has_no_interval():
-    assert intervals(scores(1, 9), aggregate.AGGREGATES) == dict.fromkeys(aggregate.AGGREGATES)
+    assert intervals(scores(1, 9), run_statistics.AGGREGATES) == dict.fromkeys(run_statistics.AGGREGATES)
     partly = scores(3, 9)
     partly[1:, 0] = np.nan
     assert not resolvable(partly)
@@ -139,7 +139,7 @@ def test_paired_interval_holds_the_truth():
     truth, hits = stats.norm.cdf(1 / np.sqrt(2)), 0
     for _ in range(40):
         ours, theirs = rng.normal(1, 1, (8, 10)), rng.normal(0, 1, (8, 10))
-        low, high = paired_interval(ours, theirs, aggregate.probability_of_improvement, 600)
+        low, high = paired_interval(ours, theirs, run_statistics.probability_of_improvement, 600)
         hits += low <= truth <= high
     assert hits >= 34
-    assert paired_interval(ours[:1], theirs[:1], aggregate.probability_of_improvement) is None
+    assert paired_interval(ours[:1], theirs[:1], run_statistics.probability_of_improvement) is None
