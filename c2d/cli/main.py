@@ -12,7 +12,7 @@ from c2d.errors import UserError, did_you_mean
 
 # name -> (module with a function `main(arguments)`, one line of help). Imported only when called.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "quickstart": ("c2d.cli.quickstart", "train on a small game for some minutes and see that it learned"),
+    "quickstart": ("c2d.cli.quickstart", "train on a small game for a few minutes and check that it learns"),
     "train": ("c2d.cli.train", "train an agent on a game"),
     "resume": ("c2d.cli.resume", "go on with a run from its last checkpoint"),
     "recipes": ("c2d.cli.recipes", "list the algorithms, or put two side by side"),
@@ -23,10 +23,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "theory": ("c2d.cli.theory", "the paper's theory on finite MDPs: its counterexample, its statements, your own φ"),
     "bench": ("c2d.cli.bench", "measure speed and memory on this machine"),
     "verify-resume": ("c2d.cli.verify_resume", "prove on this machine that a killed and resumed run loses nothing"),
-    "fingerprint": ("c2d.cli.fingerprint", "put a run's first iterations beside the published ones"),
-    "report": ("c2d.cli.report", "figures, tables and a page: runs beside the published agents"),
-    "compare": ("c2d.cli.compare", "where runs stand among the published agents, and how surely"),
-    "ledger": ("c2d.cli.ledger", "every number and claim of the paper beside ours"),
+    "fingerprint": ("c2d.cli.fingerprint", "compare a run's first iterations with the published ones"),
+    "report": ("c2d.cli.report", "write figures, tables and a page that compare runs with published agents"),
+    "compare": ("c2d.cli.compare", "compare runs with published agents in the terminal, with confidence intervals"),
+    "ledger": ("c2d.cli.ledger", "list every number and claim of the paper, and ours"),
 }
 EXAMPLES = """examples:
   c2d train minatar/breakout --iterations 10     a small game, minutes on a laptop

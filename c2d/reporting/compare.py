@@ -83,7 +83,7 @@ def verdict(probability: IntervalEstimate, ours: int, theirs: int, games: int, b
         return f"open: {because}about {plural(more, 'more seed')} per game{of} at this effect (80 % power)"
     wanted = games_needed(probability.point, ours, theirs)
     if wanted is None:
-        return f"open: {because}there is no effect, so no number of seeds can be given"
+        return f"open: {because}no effect is observed, so no number of seeds can be given"
     reason = f"open: {because}against {theirs} published runs no number of your seeds suffices at this effect; "
     if wanted > len(BENCHMARK):
         return f"{reason}all {len(BENCHMARK)} games would not suffice either"

@@ -56,7 +56,7 @@ def test_verdicts():
     assert "more seeds per game" in verdict(IntervalEstimate(0.6, (0.45, 0.7)), 2, 5, 20)
     assert "one run per game has no spread" in verdict(IntervalEstimate(1.0, None), 1, 5, 1)
     assert verdict(IntervalEstimate(1.0, (1.0, 1.0)), 2, 3, 1).startswith("open")  # two that beat three may be chance
-    assert "there is no effect" in verdict(IntervalEstimate(0.5, (0.4, 0.6)), 3, 3, 5)
+    assert "no effect is observed" in verdict(IntervalEstimate(0.5, (0.4, 0.6)), 3, 3, 5)
     assert "no number of your seeds suffices" in verdict(IntervalEstimate(0.55, (0.3, 0.7)), 3, 3, 1)
     assert "of both" in verdict(IntervalEstimate(0.6, (0.3, 0.7)), 3, 3, 1, both=True)
 
