@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from c2d.evaluation.statistics import percentile_interval
 from c2d.evaluation.visits import Sample
 from c2d.returns.cramer import cramer
 from c2d.types import ReturnDist
@@ -167,7 +168,7 @@ def _estimate(draws: np.ndarray, several: bool) -> Estimate:
     value = float(draws[0])
     if not several or not np.isfinite(draws).all():
         return Estimate(value, None)
-    low, high = np.quantile(draws[1:], [0.025, 0.975])
+    low, high = percentile_interval(draws[1:])
     return Estimate(value, (float(low), float(high)))
 
 

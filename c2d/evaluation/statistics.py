@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,14 +40,20 @@ def summarize(scores: Sequence[float]) -> Summary:
 def bootstrap_interval(
     scores: Sequence[float] | np.ndarray, level: float = 0.95, resamples: int = 10_000, seed: int = 0
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean: the middle `level` of the means of scores drawn anew."""
+    """Percentile bootstrap interval of the mean: the middle `level` of the means of resampled scores."""
     values = np.asarray(scores, dtype=np.float64)
-    rng = np.random.default_rng(seed)
-    means = np.concatenate(
-        [
-            values[rng.integers(len(values), size=(min(_CHUNK, resamples - done), len(values)))].mean(1)
-            for done in range(0, resamples, _CHUNK)
-        ]
-    )
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    means = np.concatenate([values[picks].mean(1) for picks in resampled_indices(len(values), resamples, seed)])
+    low, high = percentile_interval(means, (1 - level) / 2)
     return float(low), float(high)
+
+
+def resampled_indices(count: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """Indices of `count` values drawn with replacement, in blocks [<=1000, count]."""
+    rng = np.random.default_rng(seed)
+    for done in range(0, resamples, _CHUNK):
+        yield rng.integers(count, size=(min(_CHUNK, resamples - done), count))
+
+
+def percentile_interval(draws: np.ndarray, tail: float = 0.025) -> np.ndarray:
+    """The middle of bootstrap draws, without a share `tail` at each end: [draws, ...] -> [2, ...]"""
+    return np.asarray(np.quantile(draws, [tail, 1 - tail], axis=0))

@@ -12,9 +12,9 @@ import torch
 
 from c2d.evaluation.course import Course
 from c2d.evaluation.risk import Criterion, criterion
+from c2d.evaluation.statistics import percentile_interval, resampled_indices
 
 TAIL = 0.1  # of the CVaR in the table, unless the criterion is a CVaR itself
-_CHUNK = 1_000  # resamples at once: bounds memory
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def compare(by_mean: Course, by_criterion: Course, resamples: int = 10_000, seed
         draws = _draws(pair, names, resamples, seed)
         for name in names:
             one, other = (float(_statistic(name, row[None])[0]) for row in pair)
-            low, high = np.quantile(draws[name], [0.025, 0.975])
+            low, high = percentile_interval(draws[name])
             rows.append(Row(of, name, one, other, other - one, (float(low), float(high))))
     return Tradeoff(
         str(chosen),
@@ -90,11 +90,8 @@ def _statistic(name: str, values: np.ndarray) -> np.ndarray:
 
 def _draws(pair: np.ndarray, names: Sequence[str], resamples: int, seed: int) -> dict[str, np.ndarray]:
     """Differences of each statistic over games drawn anew. [2, G] -> {name: [resamples]}"""
-    rng = np.random.default_rng(seed)
-    games = pair.shape[1]
     found: dict[str, list[np.ndarray]] = {name: [] for name in names}
-    for done in range(0, resamples, _CHUNK):
-        picks = rng.integers(games, size=(min(_CHUNK, resamples - done), games))  # [R, G]
+    for picks in resampled_indices(pair.shape[1], resamples, seed):  # [R, G]
         for name in names:
             found[name].append(_statistic(name, pair[1][picks]) - _statistic(name, pair[0][picks]))
     return {name: np.concatenate(parts) for name, parts in found.items()}

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from c2d.evaluation.statistics import percentile_interval
+
 Matrix = NDArray[np.float64]  # [..., runs, games]
 Aggregate = Callable[[Matrix], Matrix]  # [..., runs, games] -> [...]
 TRIM = 0.25  # fraction cut from each end for the interquartile mean
@@ -156,7 +158,7 @@ def intervals(
 
 def interval(draws: Matrix) -> Matrix:
     """The middle 95 % of the draws: [replications, ...] -> [2, ...]."""
-    return np.asarray(np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0))
+    return percentile_interval(draws, (1 - LEVEL) / 2)
 
 
 def resolvable(scores: Matrix) -> bool:
