@@ -38,11 +38,11 @@ def alphanumeric(text: str) -> str:
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
-def text_table(rows: Sequence[Sequence[str]], left: int = 1, gap: str = "  ") -> list[str]:
+def text_table(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
     """Lines with aligned columns: the first `left` columns flush left, the others flush right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
-        gap.join(
+        "  ".join(
             cell.ljust(width) if place < left else cell.rjust(width)
             for place, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()

@@ -13,7 +13,7 @@ from typing import Any
 from c2d.cli.settings import options
 from c2d.errors import UserError
 from c2d.files import check_destination, write_json
-from c2d.words import plural
+from c2d.words import plural, text_table
 
 Row = tuple[str, str, list[str]]  # what, unit, one cell per number of threads
 
@@ -169,11 +169,7 @@ def show(result: dict[str, Any]) -> None:
             table.add_row(*cells)
         Console().print(table)
         return
-    widths = [max(len(line[place]) for line in (titles, *body)) for place in range(len(titles))]
-    for line in (titles, *body):
-        cells = [cell.ljust(width) if place < 2 else cell.rjust(width)
-                 for place, (cell, width) in enumerate(zip(line, widths, strict=True))]  # fmt: skip
-        print("  ".join(cells).rstrip())
+    print("\n".join(text_table([titles, *body], left=2)))
     print(note)
 
 

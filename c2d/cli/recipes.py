@@ -10,6 +10,7 @@ import tyro
 
 from c2d.cli.settings import options
 from c2d.errors import UserError
+from c2d.words import text_table
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,7 @@ def _compare(names: tuple[str, ...], env: str) -> None:
     tables = [_flat(default_config(env, name).agent) for name in names]
     keys = [k for k in {**tables[0], **tables[-1]} if len(names) == 1 or tables[0].get(k) != tables[1].get(k)]
     cells = [["setting", *names], *([key, *(_words(t.get(key, "–")) for t in tables)] for key in keys)]
-    widths = [max(len(row[k]) for row in cells) for k in range(len(names) + 1)]
-    for row in cells:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print("\n".join(text_table(cells, left=len(names) + 1)))
     if len(names) == 2:
         print(f"all other settings are equal (at the scale of {env})")
 

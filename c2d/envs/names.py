@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from c2d.envs.games import GAMES
 from c2d.envs.spec import Family
 from c2d.errors import UserError, did_you_mean
+from c2d.words import alphanumeric
 
 MINATAR_GAMES: tuple[str, ...] = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 ACCEPTED = (
@@ -61,14 +62,9 @@ def refuse_unnamed(in_file: str, named: str | None, flag: str = "--env ") -> Non
         )
 
 
-def squash(text: str) -> str:
-    """Lower case without separators: "Bank_Heist" -> "bankheist"."""
-    return re.sub(r"[^a-z0-9]", "", text.lower())
-
-
 def _atari_key(text: str) -> str:
     match = _ATARI_ID.match(text)
-    return squash(match["game"] if match else text)
+    return alphanumeric(match["game"] if match else text)
 
 
 def _atari(text: str, rest: str) -> EnvName:
@@ -80,9 +76,9 @@ def _atari(text: str, rest: str) -> EnvName:
 
 
 def _minatar(text: str, rest: str) -> EnvName:
-    key = squash(_VERSION.sub("", rest))
+    key = alphanumeric(_VERSION.sub("", rest))
     for name in MINATAR_GAMES:
-        if key == squash(name):
+        if key == alphanumeric(name):
             return EnvName("minatar", name, f"minatar/{name}")
     hint = did_you_mean(rest, MINATAR_GAMES)
     raise UserError(f"Unknown MinAtar game {text!r}.{hint} Accepted: {', '.join(MINATAR_GAMES)}.")

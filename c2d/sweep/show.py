@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from c2d.sweep.directory import finished
 from c2d.sweep.forecast import Need, Rates, makespan
 from c2d.sweep.plan import Listing, PlannedRun
-from c2d.words import duration, size
+from c2d.words import duration, size, text_table
 
 _MANY = 4  # environments; more are counted instead of listed
 
@@ -29,9 +29,7 @@ def plan_lines(listing: Listing, needs: dict[str, Need]) -> list[str]:
         each = [needs[run.name].seconds for run in group]
         known = [time for time in each if time is not None]
         cells.append((variant, where, seeds, steps, done, duration(sum(known) / len(known)) if known else "?"))
-    widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
-    lines = ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-             for row in cells]  # fmt: skip
+    lines = [f"  {line}" for line in text_table(cells, left=len(cells[0]))]
     if len(envs) > _MANY:
         lines += textwrap.wrap(f"environments: {', '.join(envs)}", 118, initial_indent="  ", subsequent_indent="    ")
     lines += [f"  {variant} is left out: the same as {other}" for variant, other in listing.same.items()]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from c2d.sweep.directory import Known, Past, SweepDir, finished
 from c2d.training.record import MEASURED, read_records
-from c2d.words import plural
+from c2d.words import plural, text_table
 
 _MANY = 60  # runs; of more only those are listed that need a look
 
@@ -83,8 +83,7 @@ def lines(sweep: SweepDir) -> list[str]:
         score = "–" if row.score is None else f"{row.score:.2f}"
         rate = "–" if row.rate is None else f"{row.rate:.0f}"
         cells.append((row.name, row.state, row.iterations, score, rate, str(row.lost or ""), row.error or ""))
-    widths = [max(len(cell[k]) for cell in cells) for k in range(len(cells[0]))]
-    text += ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+    text += text_table(cells, left=len(cells[0]))
     failed = [row for row in found if row.state == "failed"]
     if failed:
         text.append(f"logs: {sweep.path / failed[0].name / 'log.txt'} …; again: c2d sweep retry {sweep.path} --failed")

@@ -115,7 +115,7 @@ def _announce(order: Order, board: Board, todo: Sequence[PlannedRun], needs: dic
         f"c2d sweep | plan {order.plan}: {plural(len(runs), 'run')} in {order.where}, {done} finished, "
         + f"{len(todo)} to do | "
         + (f"Ray at {terms.address}" if terms.address else "embedded Ray on 127.0.0.1")
-        + f", {terms.threads} thread{'s' * (terms.threads > 1)} a run"
+        + f", {plural(terms.threads, 'thread')} a run"
         + (f", {terms.gpus:g} GPU a run" if terms.gpus else "")
     )
     for line in plan_lines(order.listing, needs):
