@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from c2d.drawing import canvas, drawing, write_picture
 from c2d.files import write_atomically
+from c2d.plotting import canvas, drawing, write_picture
 from c2d.reporting.report_figures import line_styles
 from c2d.reporting.run_records import RunRecords, read_run
 from c2d.reporting.run_statistics import intervals, iqm

@@ -1,6 +1,6 @@
 """Numbers, names and tables as text."""
 
-from c2d.words import alphanumeric, plural, text_table
+from c2d.formatting import alphanumeric, plural, text_table
 
 
 def test_plural():

@@ -13,7 +13,7 @@ from typing import Any
 from c2d.cli.settings import options
 from c2d.errors import UserError
 from c2d.files import check_destination, write_json
-from c2d.words import plural, text_table
+from c2d.formatting import plural, text_table
 
 Row = tuple[str, str, list[str]]  # what, unit, one cell per number of threads
 

@@ -10,7 +10,7 @@ import tyro
 
 from c2d.cli.settings import options
 from c2d.errors import UserError
-from c2d.words import plural
+from c2d.formatting import plural
 
 DESCRIPTION = (
     "Compare your runs with the published agents on the same games and at the same frames: scores with intervals, the "

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from c2d.agents.parts import Munchausen, Scalar
-from c2d.drawing import can_draw, check_picture
 from c2d.errors import UserError
 from c2d.evaluation import calibration, calibration_report, tradeoff
 from c2d.evaluation.course import Course, Setup, play
@@ -16,6 +15,7 @@ from c2d.evaluation.play import MakeEnv
 from c2d.evaluation.risk import MEAN, Criterion, criterion
 from c2d.evaluation.video import Film, check_video
 from c2d.evaluation.visits import Visits
+from c2d.plotting import can_draw, check_picture
 
 if TYPE_CHECKING:
     from c2d.cli.evaluate import Evaluate

@@ -10,7 +10,7 @@ import tyro
 
 from c2d.cli.settings import options
 from c2d.errors import UserError
-from c2d.words import text_table
+from c2d.formatting import text_table
 
 
 @dataclass(frozen=True)

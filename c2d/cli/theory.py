@@ -13,8 +13,8 @@ import tyro
 
 from c2d.cli.settings import options
 from c2d.cli.theory_phi import typed_phi
-from c2d.drawing import check_picture
 from c2d.errors import UserError, did_you_mean
+from c2d.plotting import check_picture
 
 PARTS = {
     "example": "the counterexample of Proposition 3.1 (also without a name)",

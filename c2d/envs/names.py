@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from c2d.envs.games import GAMES
 from c2d.envs.spec import Family
 from c2d.errors import UserError, did_you_mean
-from c2d.words import alphanumeric
+from c2d.formatting import alphanumeric
 
 MINATAR_GAMES: tuple[str, ...] = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 ACCEPTED = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from c2d.drawing import BLUE, SKY, canvas, drawing, write_picture
 from c2d.evaluation.calibration import BINS, Calibration, Estimate
+from c2d.plotting import BLUE, SKY, canvas, drawing, write_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,9 +23,9 @@ from c2d.agents.recipes import RECIPES
 from c2d.config import Config, flat, to_json
 from c2d.envs.protocols import PROTOCOLS, AtariRules
 from c2d.errors import UserError
+from c2d.formatting import plural
 from c2d.reporting.published import QUANTITIES, early_iterations
 from c2d.reporting.run_records import RunRecords
-from c2d.words import plural
 
 AUTHORS_STEPS = 250_000  # agent steps in one of the authors' iterations
 SEEDS = 3  # of the authors, per game

@@ -17,9 +17,9 @@ import numpy as np
 from c2d.config import FREE, flat
 from c2d.envs.protocols import PROTOCOLS
 from c2d.errors import UserError
+from c2d.formatting import plural
 from c2d.reporting.run_records import RunRecords, printable, read_tolerantly
 from c2d.reporting.scores import RunCurve, RunKey
-from c2d.words import plural
 
 _MAX_DEPTH = 4  # levels below a given directory that are searched for runs
 

@@ -24,8 +24,8 @@ import numpy as np
 
 from c2d.envs.games import GAMES
 from c2d.errors import UserError, did_you_mean
+from c2d.formatting import alphanumeric
 from c2d.reporting.scores import COMMON, NOMINAL, RunCurve, RunKey
-from c2d.words import alphanumeric
 
 QUANTITIES: dict[str, str] = {
     "mean_loss": "mean loss",

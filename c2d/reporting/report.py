@@ -10,6 +10,7 @@ from typing import Any
 from c2d import __version__
 from c2d.envs.games import GAMES
 from c2d.errors import UserError, did_you_mean
+from c2d.formatting import alphanumeric, plural
 from c2d.reporting.alignment import align_atari
 from c2d.reporting.analysis import ScoringOptions
 from c2d.reporting.dataset import Dataset, gather
@@ -17,7 +18,6 @@ from c2d.reporting.local_runs import LocalRun, passport_differences, published_p
 from c2d.reporting.page import Report, Section
 from c2d.reporting.scores import NOMINAL, REFERENCE_TABLES, convention, reference
 from c2d.reporting.sections import PAPER_GAMES, SectionBuilder, SectionOptions, other_sections
-from c2d.words import alphanumeric, plural
 
 _LENGTHS = (
     " Published C2D runs have 200 iterations of 1M frames, the others 199: the score at 200M is taken at the last "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from c2d.drawing import BLUE, GREEN, ORANGE, PINK, SKY, VERMILION, canvas, image
+from c2d.plotting import BLUE, GREEN, ORANGE, PINK, SKY, VERMILION, canvas, image
 from c2d.reporting.analysis import Analysis, Band, IntervalEstimate
 from c2d.reporting.dataset import Dataset
 from c2d.reporting.local_runs import SUFFIX

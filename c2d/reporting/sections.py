@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from c2d.drawing import drawing
+from c2d.plotting import drawing
 from c2d.reporting import report_figures, tables
 from c2d.reporting.alignment import CURVE_SOURCES, align_environment, smoothing_window
 from c2d.reporting.analysis import Analysis, Band, IntervalEstimate, ScoringOptions

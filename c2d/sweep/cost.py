@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from c2d.formatting import duration, plural, size
 from c2d.sweep.forecast import Need, makespan
 from c2d.sweep.plan import PlannedRun
-from c2d.words import duration, plural, size
 
 _GPUS = (1, 8, 64)
 _PACKED = 4  # runs that share a GPU, with --gpus-per-run 0.25

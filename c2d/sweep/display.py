@@ -12,8 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from c2d.formatting import duration
 from c2d.sweep.board import STATES, Board, Entry
-from c2d.words import duration
 
 _REFRESH = 0.5  # seconds between pictures
 _LINE = 30.0  # seconds between lines when there is no terminal

@@ -18,11 +18,11 @@ from c2d.agents import parts
 from c2d.agents.recipe import Recipe
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
+from c2d.formatting import size
 from c2d.replay.frames import compressed
 from c2d.sweep.plan import PlannedRun
 from c2d.training.disk import replay_bytes
 from c2d.training.record import MEASURED, read_records
-from c2d.words import size
 
 _PROCESS = 450e6  # bytes: Python, torch, Ray and an emulator
 _PER_WEIGHT = 28  # bytes: two networks, gradients, two moments, and a copy when saving

@@ -5,10 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from c2d.formatting import duration, size, text_table
 from c2d.sweep.directory import finished
 from c2d.sweep.forecast import Need, Rates, makespan
 from c2d.sweep.plan import Listing, PlannedRun
-from c2d.words import duration, size, text_table
 
 _MANY = 4  # environments; more are counted instead of listed
 

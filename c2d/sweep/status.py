@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from c2d.formatting import plural, text_table
 from c2d.sweep.directory import Known, Past, SweepDir, finished
 from c2d.training.record import MEASURED, read_records
-from c2d.words import plural, text_table
 
 _MANY = 60  # runs; of more only those are listed that need a look
 

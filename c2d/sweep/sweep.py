@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from c2d.errors import UserError
+from c2d.formatting import is_or_are, plural, size
 from c2d.sweep.board import BUDGET, Board, Entry
 from c2d.sweep.directory import Past, SweepDir, finished
 from c2d.sweep.display import Display
@@ -28,7 +29,6 @@ from c2d.sweep.show import budget_line, forecast_lines, plan_lines
 from c2d.sweep.terms import Terms, is_remote, prepare
 from c2d.training.lock import InUse, locked
 from c2d.training.signals import stop_requests
-from c2d.words import be, plural, size
 
 Tell = Callable[[str], None]
 
@@ -121,7 +121,9 @@ def _announce(order: Order, board: Board, todo: Sequence[PlannedRun], needs: dic
     for line in plan_lines(order.listing, needs):
         tell(line)
     if failed:
-        tell(f"{failed} failed before and {be(failed)} left alone; again: c2d sweep retry {order.where} --failed")
+        tell(
+            f"{failed} failed before and {is_or_are(failed)} left alone; again: c2d sweep retry {order.where} --failed"
+        )
     if not todo:
         tell("nothing is left to do: raise --seeds or --iterations for more")
         return 1
@@ -194,7 +196,7 @@ def _sum_up(board: Board, directory: SweepDir, tell: Tell) -> None:
     if failed:
         names = ", ".join(entry.run.name for entry in failed[:5]) + (" …" if len(failed) > 5 else "")
         raise UserError(
-            f"{len(failed)} of {plural(total, 'run')} failed: {names}; {done} {be(done)} done{again}; "
+            f"{len(failed)} of {plural(total, 'run')} failed: {names}; {done} {is_or_are(done)} done{again}; "
             f"why: c2d sweep status {directory.path}; again: c2d sweep retry {directory.path} --failed"
         )
     used = sum(_used(entry.run.config.directory) for entry in board.entries)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from c2d.drawing import BLUE, GREEN, ORANGE, PINK, SKY, VERMILION, canvas, drawing, write_picture
+from c2d.plotting import BLUE, GREEN, ORANGE, PINK, SKY, VERMILION, canvas, drawing, write_picture
 from c2d.theory.examples import Counterexample
 from c2d.theory.homeomorphism import Function
 from c2d.theory.inspection import Study

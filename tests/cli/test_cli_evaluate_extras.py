@@ -97,7 +97,7 @@ def test_games_cut_too_early_for_any_calibration(tmp_path, capsys):
 
 
 def test_without_matplotlib_the_numbers_remain(run, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("c2d.drawing.can_draw", lambda: False)
+    monkeypatch.setattr("c2d.plotting.can_draw", lambda: False)
     monkeypatch.setattr("c2d.cli.evaluate_extras.can_draw", lambda: False)
     assert main(["evaluate", str(run), "--calibration", "--games", "3"]) == 0
     assert "it needs matplotlib, pip install 'c2d[report]'" in capsys.readouterr().out

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from c2d.cli.main import main
-from c2d.drawing import drawing
+from c2d.plotting import drawing
 from c2d.reporting.analysis import IntervalEstimate
 from c2d.reporting.page import Section, page
 from c2d.reporting.published import paper_score_table

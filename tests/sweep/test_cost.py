@@ -2,10 +2,10 @@
 
 import math
 
+from c2d.formatting import duration, size
 from c2d.sweep.cost import cost_lines
 from c2d.sweep.forecast import Rates, need
 from c2d.sweep.plan import multiply
-from c2d.words import duration, size
 from tests.sweep.tiny_plans import tiny_plan
 
 

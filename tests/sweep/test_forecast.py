@@ -9,6 +9,7 @@ import torch
 
 from c2d.agents.build import build_network, parameter_count
 from c2d.errors import UserError
+from c2d.formatting import duration, size
 from c2d.sweep import forecast, sweep
 from c2d.sweep.forecast import Rates, _weights, check_disk, check_memory, free_disk, makespan, need, rate_table
 from c2d.sweep.plan import Plan, multiply
@@ -17,7 +18,6 @@ from c2d.sweep.terms import Terms, seconds
 from c2d.sweep.variants import Variant
 from c2d.training.disk import predicted_bytes
 from c2d.training.session import Session
-from c2d.words import duration, size
 from tests.sweep.tiny_plans import TINY, carry_out, straight, tiny_plan
 
 

@@ -1,6 +1,6 @@
-"""How every figure is drawn: settings, colors, and files that are the same bytes for the same data.
+"""Settings, colors and files of every figure. The same data give the same bytes.
 
-Matplotlib is loaded only here, and only when a figure is asked for.
+Matplotlib is imported only here, and only when a figure is drawn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The colors of Okabe and Ito (2008), made to be told apart with any color vision.
+# The palette of Okabe and Ito (2008), distinguishable with any color vision.
 BLUE, ORANGE, GREEN, PINK, SKY, VERMILION = "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"
 ENDINGS = (".svg", ".png", ".pdf")
 _MISSING = "figures need matplotlib: pip install 'c2d[report]'"
@@ -30,7 +30,7 @@ _UNDATED: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 _SETTINGS: dict[str, Any] = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib: the same picture everywhere
+    "font.family": "DejaVu Sans",  # ships with matplotlib: the same figure everywhere
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.labelsize": 8,
@@ -60,7 +60,7 @@ def can_draw() -> bool:
 
 
 def check_picture(path: Path, option: str) -> None:
-    """Where a figure goes: refused before any work if it cannot."""
+    """Reject a path that a figure cannot be written to, before any work is done."""
     check_destination(path, option, ENDINGS)
     if not can_draw():
         raise UserError(f"{option}: {_MISSING}")
@@ -68,13 +68,13 @@ def check_picture(path: Path, option: str) -> None:
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Matplotlib with the project's settings; nothing of the user's own is used or changed."""
+    """Matplotlib with the project's settings; the user's own settings are neither used nor changed."""
     if not can_draw():
         raise UserError(_MISSING)
     import matplotlib
 
     collecting = gc.isenabled()
-    gc.disable()  # matplotlib makes very many small objects: looking for garbage took a sixth of the time
+    gc.disable()  # matplotlib makes many small objects: garbage collection took a sixth of the time
     try:
         with matplotlib.rc_context():
             matplotlib.rcdefaults()
@@ -88,7 +88,7 @@ def drawing() -> Iterator[None]:
 def canvas(
     rows: int, columns: int, width: float, height: float, layout: Any = "constrained", **options: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of `width` x `height` inches and its axes, row by row. No window system is touched."""
+    """A figure of `width` x `height` inches and its axes, row by row. Needs no window system."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -101,7 +101,7 @@ def canvas(
 def image(figure: Figure, kind: str, dpi: int = 250) -> bytes:
     """The figure as svg, png or pdf, without dates."""
     if figure.get_layout_engine() is not None:
-        figure.draw_without_rendering()  # lays it out, once for all kinds
+        figure.draw_without_rendering()  # runs the layout once for all kinds
         figure.set_layout_engine("none")
     stream = io.BytesIO()
     figure.savefig(stream, format=kind, dpi=dpi, metadata=_UNDATED[kind])
@@ -109,7 +109,7 @@ def image(figure: Figure, kind: str, dpi: int = 250) -> bytes:
 
 
 def write_picture(figure: Figure, path: Path, dpi: int = 200) -> None:
-    """In the kind that the name ends in; whole or not at all."""
+    """Write a figure atomically, in the format of the file name."""
     try:
         write_atomically(path, image(figure, path.suffix.lower().removeprefix("."), dpi))
     except OSError as error:

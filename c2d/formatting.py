@@ -1,4 +1,4 @@
-"""Numbers in words."""
+"""Numbers, names and tables as text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
-def be(count: int) -> str:
+def is_or_are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
