@@ -123,11 +123,8 @@ def reward_statistics() -> dict[str, tuple[float, float]]:
 # ------------------------------------------------------------------------------------------------ curves on disk
 
 
-AGENT_NAMES = {
-    "Quantile (JAX)": "QR-DQN",
-    "Quantile": "QR-DQN",
-    "ACN": "C2D",
-}  # their name -> ours; other names are kept
+# their name -> ours; other names are kept
+AGENT_NAMES = {"Quantile (JAX)": "QR-DQN", "Quantile": "QR-DQN", "ACN": "C2D"}
 _LARGEST = 256 * 2**20  # bytes of one file, uncompressed
 _SUFFIXES = (".json", ".csv", ".csv.gz")
 T = TypeVar("T")
@@ -208,7 +205,7 @@ def _from_json(file: Path, text: str) -> Iterator[RunCurve]:
         raise UnusableData(f"it is not valid JSON: {error}") from None
     if not isinstance(entries, list) or not entries:
         raise UnknownFormat("unknown format")
-    game = game_of(_game_of_name(file))
+    game = _parse_game(_game_of_name(file))
     curves: dict[str, list[dict[int, float]]] = {}
     for entry in entries:
         agent, iteration, value = _entry(entry)
@@ -228,7 +225,7 @@ def _entry(entry: Any) -> tuple[str, int, float]:
         raise UnknownFormat("unknown format") from None
     if not isinstance(agent, str) or isinstance(iteration, bool) or not isinstance(iteration, int):
         raise UnusableData(f"an entry is not {{Iteration, Value, Agent}}: {str(entry)[:80]}")
-    return agent, iteration_of(iteration), number_of(value)
+    return agent, _parse_iteration(iteration), _parse_number(value)
 
 
 def _game_of_name(file: Path) -> str:
@@ -270,8 +267,8 @@ def _supplementary(file: Path, rows: _Columns, notes: list[str]) -> Iterator[Run
     def parse(agent: str, game: str, tag: str, phase: str, iteration: str, *figures: str) -> Any:
         if phase != "train":
             return None
-        key = RunKey(AGENT_NAMES.get(agent, agent), game_of(game), iteration_of(tag.lstrip("T")))
-        return key, iteration_of(iteration), tuple(map(number_of, figures))
+        key = RunKey(AGENT_NAMES.get(agent, agent), _parse_game(game), _parse_iteration(tag.lstrip("T")))
+        return key, _parse_iteration(iteration), tuple(map(_parse_number, figures))
 
     for key, number, row in filter(None, rows.parsed(parse, notes)):
         runs.setdefault(key, {})[number] = row
@@ -282,13 +279,17 @@ def _supplementary(file: Path, rows: _Columns, notes: list[str]) -> Iterator[Run
 def _curves(file: Path, rows: _Columns, notes: list[str]) -> Iterator[RunCurve]:
     runs: dict[tuple[str, str, str], dict[int, float]] = {}
     for key, iteration, value in rows.parsed(
-        lambda agent, game, seed, iteration, value: ((agent, game, seed), iteration_of(iteration), number_of(value)),
+        lambda agent, game, seed, iteration, value: (
+            (agent, game, seed),
+            _parse_iteration(iteration),
+            _parse_number(value),
+        ),
         notes,
     ):
         runs.setdefault(key, {})[iteration] = value
     for (agent, game, seed), curve in runs.items():
         if _known(game, file, notes):
-            yield _run(file, RunKey(AGENT_NAMES.get(agent, agent), alphanumeric(game), iteration_of(seed)), curve)
+            yield _run(file, RunKey(AGENT_NAMES.get(agent, agent), alphanumeric(game), _parse_iteration(seed)), curve)
 
 
 def _supports(file: Path, rows: _Columns, notes: list[str]) -> Iterator[RunCurve]:
@@ -296,26 +297,27 @@ def _supports(file: Path, rows: _Columns, notes: list[str]) -> Iterator[RunCurve
     for key, iteration, atoms in rows.parsed(
         lambda game, seed, iteration, low, high: (
             (game, seed),
-            iteration_of(iteration),
-            (number_of(low), number_of(high)),
+            _parse_iteration(iteration),
+            (_parse_number(low), _parse_number(high)),
         ),
         notes,
     ):
         runs.setdefault(key, {})[iteration] = atoms
     for (game, seed), found in runs.items():
         if _known(game, file, notes):
-            yield _run(file, RunKey("C2D", alphanumeric(game), iteration_of(seed)), {}, found)
+            yield _run(file, RunKey("C2D", alphanumeric(game), _parse_iteration(seed)), {}, found)
 
 
 def _points(file: Path, rows: _Columns, notes: list[str]) -> Iterator[RunCurve]:
     runs: dict[tuple[str, str, str], dict[tuple[float, float], float]] = {}
     for key, frames, score in rows.parsed(
-        lambda agent, game, seed, frames, score: ((agent, game, seed), number_of(frames), number_of(score)), notes
+        lambda agent, game, seed, frames, score: ((agent, game, seed), _parse_number(frames), _parse_number(score)),
+        notes,
     ):
         runs.setdefault(key, {})[(5.0, COMMON if frames == NOMINAL else frames)] = score
     for (agent, game, seed), points in runs.items():
         if _known(game, file, notes):
-            key = RunKey(AGENT_NAMES.get(agent, agent), alphanumeric(game), iteration_of(seed))
+            key = RunKey(AGENT_NAMES.get(agent, agent), alphanumeric(game), _parse_iteration(seed))
             yield RunCurve(key, points=points, source=str(file))
 
 
@@ -345,7 +347,7 @@ def _run(file: Path, key: RunKey, curve: dict[int, float], atoms: dict[int, Any]
 def _known(name: str, file: Path, notes: list[str]) -> bool:
     """Whether to keep a game of a table. The first run of an unknown game leaves a note."""
     try:
-        game_of(name)
+        _parse_game(name)
     except UnusableData as reason:
         note = f"{file}: rows skipped, {reason}"
         if note not in notes:
@@ -386,7 +388,7 @@ class UnknownFormat(UnusableData):
     """The file is in an unknown format."""
 
 
-def iteration_of(text: str | int) -> int:
+def _parse_iteration(text: str | int) -> int:
     try:
         number = int(text)
     except ValueError:
@@ -396,7 +398,7 @@ def iteration_of(text: str | int) -> int:
     return number
 
 
-def number_of(value: Any) -> float:
+def _parse_number(value: Any) -> float:
     """A number; an empty cell, null or infinity becomes NaN."""
     if value in (None, ""):
         return float("nan")
@@ -407,7 +409,7 @@ def number_of(value: Any) -> float:
     return number if np.isfinite(number) else float("nan")
 
 
-def game_of(name: str) -> str:
+def _parse_game(name: str) -> str:
     key = alphanumeric(name)
     if key not in GAMES:
         raise UnusableData(f'"{name[:40]}" is not a known Atari game.{did_you_mean(key, GAMES)}')

@@ -37,12 +37,8 @@ class RunCurve:
     key: RunKey
     ends: Array = field(default_factory=lambda: _NONE)  # [iterations] millions of frames, increasing
     values: Array = field(default_factory=lambda: _NONE)  # [iterations]
-    points: dict[tuple[float, float], float] = field(
-        default_factory=dict
-    )  # (window, end) -> score, where there is no curve
-    atom_ends: Array = field(
-        default_factory=lambda: _NONE
-    )  # [records] millions of frames; empty if no atoms were recorded
+    points: dict[tuple[float, float], float] = field(default_factory=dict)  # (window, end) -> score, without a curve
+    atom_ends: Array = field(default_factory=lambda: _NONE)  # [records] millions of frames; empty without atoms
     low: Array = field(default_factory=lambda: _NONE)  # [records] smallest predicted atom of the iteration, in φ-space
     high: Array = field(default_factory=lambda: _NONE)  # [records] largest
     source: str = ""

@@ -1,4 +1,4 @@
-"""The ledger: computed, not told. Changed data must change its verdicts."""
+"""The ledger: its verdicts are computed. Changed data must change them."""
 
 import importlib
 import subprocess

@@ -48,7 +48,7 @@ def test_tables_of_curves_and_supports_join(tmp_path):
     )
     found = by_key(read_published(tmp_path)[0])
     run = found[RunKey("C2D", "pong", 1)]
-    np.testing.assert_array_equal(run.values, [-20.5, np.nan])  # nothing recorded is no zero
+    np.testing.assert_array_equal(run.values, [-20.5, np.nan])  # a missing value is not zero
     np.testing.assert_array_equal(run.atom_ends, [11])
     assert run.points == {(5.0, 199.0): 18.0, (5.0, 10.0): -19.0}
     assert RunKey("QR-DQN", "pong", 2) in found

@@ -81,7 +81,7 @@ def test_reference_tables_differ_in_two_entries():
 
 
 def test_the_two_disagreements_move_the_mean(dataset):
-    """The figures docs/reports.md tells."""
+    """The numbers in docs/reports.md."""
     how = CONVENTIONS["table"]
     means = {
         (agent, table): float(mean(dataset.scores(agent, BENCHMARK, 200.0, how, table)))
