@@ -69,6 +69,14 @@ def test_parts_can_be_exchanged_and_set():
             ["--sampler", "prioritized", "--sampler.exponent", "-1"],
             "--sampler.exponent is -1.0; accepted: 0 or greater",
         ),
+        (
+            ["--sampler", "prioritized", "--sampler.eps", "0"],
+            "--sampler.eps is 0.0; accepted: greater than 0",
+        ),
+        (
+            ["--bootstrap", "munchausen", "--n-step", "3"],
+            "--n-step is 3; accepted: 1 with --bootstrap munchausen",
+        ),
         (["--schedule.polyak", "1.5"], "--schedule.polyak is 1.5"),
         (["--bootstrap", "triple"], 'unknown bootstrap "triple"'),
         (["--phi.kind", "square"], 'unknown φ "square"'),
