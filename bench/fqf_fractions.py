@@ -1,6 +1,6 @@
 """How far FQF's fraction network moves in training, and how much of that float32 keeps.
 
-    .venv/bin/python bench/fqf_fractions.py --env breakout minatar/breakout --updates 1000 --out docs/results/fqf-fractions.md
+    .venv/bin/python bench/fqf_fractions.py --updates 1000 --out docs/results/fqf-fractions.md
 
 Trains the row `fqf` from scratch. Beside the network's own weights the same steps are taken in float64 from the same
 gradients: what exact sums would give.
@@ -85,8 +85,8 @@ def measure(env: str, updates: int, marks: int) -> list[str]:
             size = exact.first.square().mean().sqrt().item()
             change = (shares() - before).abs().max().item()
             rows.append(
-                f"| {env} | {session.learner.updates:,} | {100 * same:.1f} % | {moved:.1e} | {should:.1e} | {size:.1e} | "
-                f"{before.min().item():.3f} to {before.max().item():.3f} | {change:.1e} |"
+                f"| {env} | {session.learner.updates:,} | {100 * same:.1f} % | {moved:.1e} | {should:.1e} | {size:.1e} "
+                f"| {before.min().item():.3f} to {before.max().item():.3f} | {change:.1e} |"
             )
             print(rows[-1], flush=True)
     session.env.close()
@@ -109,11 +109,11 @@ def main() -> None:
     page = [
         "# FQF's fraction network in float32",
         "",
-        "The row `fqf` trained from scratch, seed 1. The fraction network's rate is the paper's, 2.5e-9: how far do its "
-        "weights move, and how much of it is lost because float32 cannot hold the sum of a weight and a far smaller step? "
-        '"Exact sums" takes the same steps from the same gradients in float64. Shares are those of 32 stored observations, '
-        "with the encoder as it was at first, so that only the fraction network makes them change; 32 equal ones would "
-        "be 0.031 each.",
+        "The row `fqf` trained from scratch, seed 1. The fraction network's rate is the paper's, 2.5e-9: how far do "
+        "its weights move, and how much of it is lost because float32 cannot hold the sum of a weight and a far smaller "
+        'step? "Exact sums" takes the same steps from the same gradients in float64. Shares are those of 32 stored '
+        "observations, with the encoder as it was at first, so that only the fraction network makes them change; 32 "
+        "equal ones would be 0.031 each.",
         "",
         HEADER,
         *rows,

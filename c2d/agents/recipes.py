@@ -109,8 +109,8 @@ FQF = replace(_FAN_IN, head=Fraction(), loss=QuantileHuber(), optim=_QUANTILE_AD
 
 # Dopamine's Rainbow: C51 with 3 steps and prioritized replay; Adam of rate 6.25e-5, ε 1.5e-4.
 RAINBOW = replace(_FAN_IN, head=Categorical(), loss=CrossEntropy(), n_step=3, sampler=Prioritized())
-# All six ingredients (Hessel et al. 2018) as Dopamine's JAX agent has them: one shared noisy dense layer, dueling on it,
-# σ₀ 0.1 (Hessel et al.: 0.5), no ε in training and 0.001 in evaluation.
+# All six ingredients (Hessel et al. 2018) as Dopamine's JAX agent has them: one shared noisy dense layer, dueling on
+# it, σ₀ 0.1 (Hessel et al.: 0.5), no ε in training and 0.001 in evaluation.
 RAINBOW_FULL = replace(
     RAINBOW,
     bootstrap=Double(),
@@ -124,7 +124,8 @@ RAINBOW_FULL = replace(
 
 # ------------------------------------------------------------------------------------------------- conjugated
 
-# C51 and QR-DQN on raw rewards through C2D's φ; all else is that of their rows. The grid covers the same φ-space as C2D's atoms at first, ±50.
+# C51 and QR-DQN on raw rewards through C2D's φ; all else is that of their rows. The grid covers the same φ-space as
+# C2D's atoms at first, ±50.
 C51_CONJUGATED = replace(C51, phi=PhiSpec(), clip_reward=None, head=Categorical(v_min=-50.0, v_max=50.0))
 QR_DQN_CONJUGATED = replace(QR_DQN, phi=PhiSpec(), clip_reward=None)
 

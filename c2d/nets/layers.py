@@ -215,15 +215,21 @@ def _fan_in_uniform(weight: Tensor, generator: torch.Generator) -> Tensor:
     return nn.init.uniform_(weight, -bound, bound, generator=generator)
 
 
+@torch.no_grad()
+def _orthogonal(weight: Tensor, generator: torch.Generator) -> Tensor:
+    """PyTorch's, which cannot write into channels-last memory."""
+    return weight.copy_(nn.init.orthogonal_(torch.empty(weight.shape), generator=generator))
+
+
 INITIALIZERS: dict[Initializer, Callable[..., Tensor]] = {
     "glorot": nn.init.xavier_uniform_,
     "fan-in": _fan_in_uniform,
-    "orthogonal": nn.init.orthogonal_,
+    "orthogonal": _orthogonal,
 }
 
 
 def initialise(module: nn.Module, rng: torch.Generator, how: Initializer = "glorot") -> None:
-    """Initial weights, all of them from `rng`; biases are 0. Glorot uniform is Keras' default; noisy layers have their own.
+    """Initial weights, all from `rng`, and biases of 0. Glorot uniform is Keras' default; noisy layers have their own.
 
     PyTorch's layers come with weights of the global generator. So a layer whose weights this function does not know
     is an error: it would start from them. Parameters that start at a constant are named in the layer's `constants`.

@@ -84,10 +84,10 @@ def verdict(chance: Estimate, ours: int, theirs: int, games: int, both: bool = F
     wanted = games_needed(chance.point, ours, theirs)
     if wanted is None:
         return f"open: {because}no effect is seen, so no number of seeds can be named"
-    told = f"open: {because}against {theirs} published runs no number of own seeds suffices at this effect; "
+    told = f"open: {because}against {theirs} published runs a power of 80 % is out of reach at this effect"
     if wanted > len(BENCHMARK):
-        return f"{told}nor would all {len(BENCHMARK)} games"
-    return f"{told}about {max(wanted, games + 1):,} games would"
+        return f"{told}, whatever the number of own seeds, and with all {len(BENCHMARK)} games too"
+    return f"{told} with own seeds alone; about {max(wanted, games + 1):,} games would give it"
 
 
 def _chances(study: Study) -> list[str]:

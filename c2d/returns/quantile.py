@@ -32,7 +32,7 @@ class _QuantileHuber(torch.autograd.Function):
     """In O((N + M) log M) per row instead of O(N·M), with the derivative in the predicted atoms taken on the way.
 
     For one z the sorted targets fall into four runs: below z − κ, up to z, up to z + κ, above. In the outer runs the
-    summand is linear in u = y − z, in the inner ones u²/2κ, so running sums of 1, y and y², over M, tell each run's share.
+    summand is linear in u = y − z, in the inner ones u²/2κ, so running sums of 1, y and y² tell each run's share.
     Sums are in float64: differences of long sums would lose float32's digits.
     """
 

@@ -1,6 +1,7 @@
 """Losses and projections one number at a time."""
 
 import math
+from itertools import pairwise
 
 
 def projected(atoms, probs, low, high, count):
@@ -38,12 +39,12 @@ def fractions(scores):
     edges = [0.0]
     for share in softmax(scores, 1.0):
         edges.append(edges[-1] + share)
-    return edges, [(low + high) / 2 for low, high in zip(edges, edges[1:], strict=False)]
+    return edges, [(low + high) / 2 for low, high in pairwise(edges)]
 
 
 def fqf_value(edges, at_midpoints):
     """Expected return: each quantile times the length of its interval."""
-    return sum((high - low) * v for low, high, v in zip(edges, edges[1:], at_midpoints, strict=False))
+    return sum((high - low) * v for (low, high), v in zip(pairwise(edges), at_midpoints, strict=True))
 
 
 def fqf_slope(at_inner, at_midpoints):

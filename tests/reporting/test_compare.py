@@ -50,7 +50,7 @@ def test_verdicts():
     assert "one run per game shows no spread" in verdict(Estimate(1.0, None), 1, 5, 1)
     assert verdict(Estimate(1.0, (1.0, 1.0)), 2, 3, 1).startswith("open")  # two that beat three may be chance
     assert "no effect is seen" in verdict(Estimate(0.5, (0.4, 0.6)), 3, 3, 5)
-    assert "no number of own seeds suffices" in verdict(Estimate(0.55, (0.3, 0.7)), 3, 3, 1)
+    assert "a power of 80 % is out of reach at this effect" in verdict(Estimate(0.55, (0.3, 0.7)), 3, 3, 1)
     assert "of both" in verdict(Estimate(0.6, (0.3, 0.7)), 3, 3, 1, both=True)
 
 
