@@ -104,7 +104,8 @@ IQN = replace(_FAN_IN, head=Implicit(), loss=QuantileHuber(), n_step=3, optim=_Q
 # and single steps.
 MUNCHAUSEN_IQN = replace(IQN, bootstrap=Munchausen(), n_step=1)
 # Yang et al. 2019: 32 proposed fractions, 1 step; the optimizer of the fractions is that of the authors' code, centered
-# RMSProp, at the paper's rate of 2.5e-9. FQF_NOTE
+# RMSProp, at the paper's rate of 2.5e-9. So small a rate hardly moves them (docs/results/fqf-fractions.md): in effect
+# the row is IQN at fixed fractions, those of its initial weights.
 FQF = replace(_FAN_IN, head=Fraction(), loss=QuantileHuber(), optim=_QUANTILE_ADAM)
 
 # Dopamine's Rainbow: C51 with 3 steps and prioritized replay; Adam of rate 6.25e-5, ε 1.5e-4.
@@ -137,10 +138,15 @@ class Row(NamedTuple):
     paper: str
     settings: str  # where they come from
     about: str
+    note: str = ""  # what who uses it should know
 
 
 _CASTRO = "Dopamine (Castro et al. 2018)"
 _JAX = "Dopamine's JAX agent"
+_FQF_NOTE = (
+    "at the paper's rate of 2.5e-9 the fractions hardly move: in effect they are those of the initial weights "
+    "(docs/results/fqf-fractions.md); --head.learning-rate changes that"
+)
 ROWS: dict[str, Row] = {
     "c2d": Row(C2D, "Lindenberg et al. 2022", "paper and authors' code", "C2D as its authors ran it"),
     "c2d-channel": Row(C2D_CHANNEL, "Lindenberg et al. 2022", "paper", "C2D in the paper's words"),
@@ -155,7 +161,7 @@ ROWS: dict[str, Row] = {
     "qr-dqn": Row(QR_DQN, "Dabney et al. 2018a", _JAX, "200 quantiles"),
     "qr-dqn-conjugated": Row(QR_DQN_CONJUGATED, "Dabney et al. 2018a", "ours", "QR-DQN on raw rewards through φ"),
     "iqn": Row(IQN, "Dabney et al. 2018b", _CASTRO, "quantiles at random fractions"),
-    "fqf": Row(FQF, "Yang et al. 2019", "their paper and code", "quantiles at learned fractions"),
+    "fqf": Row(FQF, "Yang et al. 2019", "their paper and code", "quantiles at learned fractions", _FQF_NOTE),
     "munchausen-iqn": Row(MUNCHAUSEN_IQN, "Vieillard et al. 2020", "their paper and code", "IQN with a soft policy"),
     "rainbow": Row(RAINBOW, "Hessel et al. 2018", _CASTRO, "C51 with 3 steps and prioritized replay"),
     "rainbow-full": Row(RAINBOW_FULL, "Hessel et al. 2018", _JAX, "all six ingredients"),

@@ -51,9 +51,12 @@ def _list(env: str) -> None:
         print(f"{name:<{width}}  {row.about} ({row.paper}; settings: {row.settings}; {weights:,} weights on {env})")
         if unlike:
             print(f"{'':<{width}}  differs from c2d in: {', '.join(unlike)}")
+        if row.note:
+            print(f"{'':<{width}}  {row.note}")
 
 
 def _compare(names: tuple[str, ...], env: str) -> None:
+    from c2d.agents.recipes import ROWS
     from c2d.config import default_config
 
     tables = [_flat(default_config(env, name).agent) for name in names]
@@ -62,6 +65,9 @@ def _compare(names: tuple[str, ...], env: str) -> None:
     widths = [max(len(row[k]) for row in cells) for k in range(len(names) + 1)]
     for row in cells:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for name in names:
+        if ROWS[name].note:
+            print(f"{name}: {ROWS[name].note}")
     if len(names) == 2:
         print(f"all other settings are equal (at the scale of {env})")
 

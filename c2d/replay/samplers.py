@@ -80,8 +80,8 @@ class UniformSampler:
 class PrioritizedSampler:
     """Each slot with a probability in proportion to its priority (Schaul et al. 2016), found by a tree of sums.
 
-    Priority: (loss + eps)^exponent, for a new slot the largest seen so far; 0 only where nothing may be drawn. Weight of
-    a drawn slot: (1/priority)^weight_exponent, divided by the largest of the batch: Dopamine's form, without annealing.
+    Priority: (loss + eps)^exponent, for a new slot the largest seen so far; 0 where nothing may be drawn. Weight of a
+    drawn slot: (1/priority)^weight_exponent, divided by the largest of the batch: Dopamine's form, without annealing.
 
     tree[1] is the sum of all priorities, tree[k] = tree[2k] + tree[2k+1], and the leaves are tree[size:]. A node
     is always computed from its two children, so the tree is a function of its leaves, bit for bit.

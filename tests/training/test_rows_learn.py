@@ -86,7 +86,7 @@ def test_cartpole_has_no_pictures_to_normalize():
 
 @pytest.mark.parametrize("row", [row for row in RECIPES if row not in ("c2d", "c2d-channel")])  # c2d: test_cartpole.py
 def test_cartpole(row):
-    """Four times better than chance, and better than untrained, within some thousand steps: C51 on a φ-grid needs most."""
+    """Four times better than chance, and better than untrained, within some thousand steps."""
     config = default_config("gym/CartPole-v1", row, seed=1, threads=1)
     recipe = config.agent
     schedule = replace(recipe.schedule, batch_size=32, epsilon_decay_steps=2_000, random_history=500)
