@@ -17,11 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from c2d.config import from_json
 from c2d.files import write_atomically
 from c2d.plotting import canvas, drawing, write_picture
 from c2d.reporting.report_figures import line_styles
 from c2d.reporting.run_records import RunRecords, read_run
 from c2d.reporting.run_statistics import intervals, iqm
+from c2d.sweep.plan import Plan, multiply
 from c2d.sweep.shipped import shipped_plan
 
 LAST = 2  # iterations at the end of which the scores are averaged
@@ -88,6 +90,25 @@ def table(
     return lines, rows
 
 
+def age(found: dict[tuple[str, str], list[RunRecords]], plan: Plan) -> str:
+    """Which versions made the runs, and which rows have other settings now."""
+    made = sorted({run.header["versions"].get("c2d", "unknown") for runs in found.values() for run in runs})
+    now = {(run.variant, run.config.env): run.config.agent for run in multiply(plan, Path()).runs}
+    changed = {
+        variant
+        for (variant, game), runs in found.items()
+        if any(from_json(run.config["agent"]) != now.get((variant, game)) for run in runs)
+    }
+    told = f"Trained with c2d {' and '.join(made)}."
+    if not changed:
+        return told
+    names = ", ".join(f"`{variant.name}`" for variant in plan.variants if variant.name in changed)
+    return (
+        f"**{told} Since then the settings of these rows have changed, and their numbers are those of the older "
+        f"settings (CHANGELOG.md): {names}.**"
+    )
+
+
 @drawing()
 def figure(found: dict[tuple[str, str], list[RunRecords]], variants: list[str], path: Path) -> None:
     games = sorted({game for _, game in found})
@@ -112,7 +133,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="Markdown file to write; figure and scores go beside it")
     parser.add_argument("--plan", choices=list(TITLES), default="minatar", help="the plan that was run")
     chosen = parser.parse_args()
-    variants = [variant.name for variant in shipped_plan(chosen.plan).variants]
+    plan = shipped_plan(chosen.plan)
+    variants = [variant.name for variant in plan.variants]
     if not chosen.runs.is_dir():
         parser.error(f"{chosen.runs} does not exist: c2d sweep {chosen.plan} makes it")
     found = collect(chosen.runs)
@@ -128,6 +150,8 @@ def main() -> None:
         f"training scores of the last {LAST} iterations, one number per seed. Commands: `c2d sweep {chosen.plan}`, "
         f"then `python {' '.join(sys.argv)}`, {time.strftime('%d %B %Y', time.gmtime())}. Settings are those of "
         f"`c2d recipes --env minatar/breakout`, tuned for c2d alone{', but for what the name of a row says' * ours}.",
+        "",
+        age(found, plan),
         "",
         *lines,
         "",

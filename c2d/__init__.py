@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 __all__ = ["Config", "UserError", "default_config", "load", "make", "train"]
 
 if TYPE_CHECKING:

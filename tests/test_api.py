@@ -1,10 +1,13 @@
 """Training, loading and looking into an agent from Python."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from packaging.version import Version
+from setuptools.config.pyprojecttoml import read_configuration
 
 import c2d
 from c2d.agents.agent import Agent
@@ -12,6 +15,7 @@ from c2d.agents.build import build_network, build_phi
 from c2d.agents.parts import Conjugated, Mlp, Nature
 from c2d.agents.recipe import Recipe
 from c2d.envs.spec import EnvSpec
+from c2d.training.passport import versions
 from tests.training.short_runs import short_config
 
 SPEC = EnvSpec("gym/x", "gym", (4,), "float32", 1, 3, 1)
@@ -33,6 +37,13 @@ def test_public_names():
         assert getattr(c2d, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'trian'"):
         c2d.trian  # noqa: B018
+
+
+def test_one_version():
+    """Written in one place: the package's own name for it, its metadata and the passport of a run are the same."""
+    project = read_configuration(Path(__file__).parent.parent / "pyproject.toml", expand=True)["project"]
+    assert project["version"] == c2d.__version__ == versions()["c2d"]
+    assert Version(c2d.__version__) > Version("0.1.0")
 
 
 def test_train_then_load(tmp_path):

@@ -67,7 +67,8 @@ class Learner:
         loss = (per_sample * batch.weight).mean()
         total = loss
         if self.auxiliary is not None:
-            total = loss + (self.auxiliary(features, prediction, batch.action, self.rng) * batch.weight).mean()
+            # summed over the batch, as FQF's authors do: its optimizer has a rate of its own
+            total = loss + (self.auxiliary(features, prediction, batch.action, self.rng) * batch.weight).sum()
         for optimizer in self.optimizers:
             optimizer.clear()
         total.backward()  # type: ignore[no-untyped-call]

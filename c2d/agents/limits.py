@@ -75,12 +75,30 @@ def check_recipe(recipe: Recipe) -> None:
     fits, reason = reasons.get(type(loss), (True, ""))
     if not fits:
         raise UserError(f"--loss {_words(loss)} does not go with --head {_words(head)}: it {reason}")
-    if isinstance(loss, spec.Huber):
-        require(loss.kappa > 0, "loss.kappa", loss.kappa, "greater than 0; --loss squared has no bound")
-    require(recipe.optim.eps > 0, "optim.eps", recipe.optim.eps, "greater than 0: weights without a gradient need it")
+    _check_numbers(recipe)
     history, capacity, needed = schedule.random_history, schedule.replay_capacity, recipe.n_step + 1
     accepted = f"from n-step + 1 = {needed} to the replay capacity {capacity}"
     require(needed <= history <= capacity, "schedule.random-history", history, accepted)
+
+
+def _check_numbers(recipe: Recipe) -> None:
+    """Numbers whose range hangs on the part they belong to."""
+    head, loss, bootstrap, sampler = recipe.head, recipe.loss, recipe.bootstrap, recipe.sampler
+    if isinstance(loss, spec.Huber):
+        require(loss.kappa > 0, "loss.kappa", loss.kappa, "greater than 0; --loss squared has no bound")
+    reason = "greater than 0: weights without a gradient need it"
+    require(recipe.optim.eps > 0, "optim.eps", recipe.optim.eps, reason)
+    if isinstance(head, spec.Fraction):
+        require(head.eps > 0, "head.eps", head.eps, reason)
+    if isinstance(sampler, spec.Prioritized):
+        reason = "greater than 0: a transition without a loss would never be drawn again"
+        require(sampler.eps > 0, "sampler.eps", sampler.eps, reason)
+    if isinstance(bootstrap, spec.Munchausen) and bootstrap.multi_step == "reject":
+        reason = (
+            "1 with --bootstrap munchausen, whose terms for the steps between are missing; "
+            "--bootstrap.multi-step first adds those of the first step only"
+        )
+        require(recipe.n_step == 1, "n-step", recipe.n_step, reason)
 
 
 def require(ok: bool, name: str, value: object, accepted: str) -> None:

@@ -141,7 +141,7 @@ HeadSpec: TypeAlias = Scalar | Categorical | Quantile | Implicit | Fraction | Co
 
 @dataclass(frozen=True)
 class Squared:
-    """Half the squared difference of single atoms."""
+    """The squared difference of single atoms."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +193,8 @@ class Munchausen:
     """τ: temperature of the softmax policy over expected real returns."""
     floor: float = -1.0
     """l₀: least value of τ·log π that is added."""
+    multi_step: Literal["reject", "first"] = "reject"
+    """With n-step returns of n > 1: reject, for the terms of the steps between are missing; or add the first one's."""
 
 
 BootstrapSpec: TypeAlias = Greedy | Double | Munchausen

@@ -87,8 +87,9 @@ class Recipe:
     """Factorised Gaussian noise on the weights of the head's layers, for exploration."""
     noise: float = 0.5
     """σ₀: initial size of that noise."""
-    initializer: Literal["glorot", "orthogonal"] = "glorot"
-    """Initial weights of convolutions and dense layers; noisy layers have their own."""
+    initializer: Literal["glorot", "fan-in", "orthogonal"] = "glorot"
+    """Initial weights of convolutions and dense layers: Glorot uniform (C2D, DQN), uniform in ±√(√3/inputs) (Dopamine's
+    C51, Rainbow, QR-DQN, IQN), or orthogonal; noisy layers have their own."""
     n_step: int = 1
     """n of n-step returns."""
     clip_reward: float | None = None

@@ -56,8 +56,10 @@ RAINBOW_C2D_FULL = replace(RAINBOW_C2D, dueling=True)
 # ---------------------------------------------------------------------------------------------------- baselines
 
 # Common to Dopamine's agents (Castro et al. 2018): "same" padding, no normalization, rewards clipped to ±1, φ the
-# identity, Adam without a bound on gradients and with ε as TensorFlow 1 placed it.
+# identity, Adam without a bound on gradients. Its TensorFlow agents (C51, IQN, Rainbow: those of its published curves)
+# have ε where TensorFlow 1 placed it; its JAX agents (DQN with Adam, QR-DQN, full Rainbow) after bias correction.
 _ADAM = Optim(learning_rate=6.25e-5, eps=1.5e-4, clip_norm=None)
+_JAX_ADAM = replace(_ADAM, eps_form="torch")
 _DOPAMINE = replace(
     C2D,
     encoder=Nature(norm="none", padding="same"),
@@ -65,17 +67,20 @@ _DOPAMINE = replace(
     clip_reward=1.0,
     optim=_ADAM,
 )
+# DQN and full Rainbow start from Glorot's weights there, the other laws from uniform ones in ±√(√3/inputs).
+_FAN_IN = replace(_DOPAMINE, initializer="fan-in")
 
-# Mnih et al. 2015 with Dopamine's settings: Huber loss, centred RMSProp of rate 2.5e-4, decay 0.95, ε 1e-5.
+# Mnih et al. 2015 with Dopamine's settings: Huber loss, centered RMSProp of rate 2.5e-4, decay 0.95, ε 1e-5.
 DQN = replace(_DOPAMINE, head=Scalar(), loss=Huber(), optim=RmsProp())
-# Dopamine's later DQN: squared loss, Adam of rate 6.25e-5, ε 1.5e-4.
-DQN_ADAM = replace(_DOPAMINE, head=Scalar(), loss=Squared())
+# Dopamine's later DQN, in JAX: squared loss, Adam of rate 6.25e-5, ε 1.5e-4.
+DQN_ADAM = replace(_DOPAMINE, head=Scalar(), loss=Squared(), optim=_JAX_ADAM)
 # Pohlen et al. 2018: DQN on raw rewards with the target h(r + γ h⁻¹(Q)); h with ε 1e-3, as in later work (there 1e-2).
+# Loss, Adam and its form are those of the row above, so that the two differ in the target alone.
 TH_DQN = replace(DQN_ADAM, phi=PhiSpec("h"), clip_reward=None)
 
 # Bellemare et al. 2017 with Dopamine's settings: 51 atoms on ±10, Adam of rate 2.5e-4, ε 3.125e-4.
 C51 = replace(
-    _DOPAMINE,
+    _FAN_IN,
     head=Categorical(),
     loss=CrossEntropy(),
     optim=replace(_ADAM, learning_rate=2.5e-4, eps=3.125e-4),
@@ -83,25 +88,45 @@ C51 = replace(
 
 # Adam of QR-DQN, IQN and FQF: rate 5e-5, ε 3.125e-4.
 _QUANTILE_ADAM = replace(_ADAM, learning_rate=5e-5, eps=3.125e-4)
-# Dabney et al. 2018a with Dopamine's settings: 200 quantiles, κ 1, 3 steps, prioritised replay.
+# Dabney et al. 2018a with the settings of Dopamine's JAX agent: 200 quantiles, κ 1, 3 steps, prioritized replay. That
+# agent draws by priority, but its importance weights only enter the loss it logs, not the gradient.
 QR_DQN = replace(
-    _DOPAMINE, head=Quantile(), loss=QuantileHuber(), n_step=3, sampler=Prioritized(), optim=_QUANTILE_ADAM
+    _FAN_IN,
+    head=Quantile(),
+    loss=QuantileHuber(),
+    n_step=3,
+    sampler=Prioritized(weight_exponent=0.0),
+    optim=replace(_QUANTILE_ADAM, eps_form="torch"),
 )
 # Dabney et al. 2018b with Dopamine's settings: 64, 64 and 32 fractions, 64 cosines, κ 1, 3 steps, uniform replay.
-IQN = replace(_DOPAMINE, head=Implicit(), loss=QuantileHuber(), n_step=3, optim=_QUANTILE_ADAM)
-# Vieillard et al. 2020: IQN with the Munchausen term, α 0.9, temperature 0.03, l₀ −1.
-MUNCHAUSEN_IQN = replace(IQN, bootstrap=Munchausen())
-# Yang et al. 2019: 32 proposed fractions, 1 step; RMSProp of rate 2.5e-9 for the fractions.
-FQF = replace(_DOPAMINE, head=Fraction(), loss=QuantileHuber(), optim=_QUANTILE_ADAM)
+IQN = replace(_FAN_IN, head=Implicit(), loss=QuantileHuber(), n_step=3, optim=_QUANTILE_ADAM)
+# Vieillard et al. 2020, as in its authors' configuration: IQN with the Munchausen term, α 0.9, temperature 0.03, l₀ −1,
+# and single steps.
+MUNCHAUSEN_IQN = replace(IQN, bootstrap=Munchausen(), n_step=1)
+# Yang et al. 2019: 32 proposed fractions, 1 step; the optimizer of the fractions is that of the authors' code, centered
+# RMSProp, at the paper's rate of 2.5e-9. So small a rate hardly moves them (docs/results/fqf-fractions.md): in effect
+# the row is IQN at fixed fractions, those of its initial weights.
+FQF = replace(_FAN_IN, head=Fraction(), loss=QuantileHuber(), optim=_QUANTILE_ADAM)
 
-# Dopamine's Rainbow: C51 with 3 steps and prioritised replay; Adam of rate 6.25e-5, ε 1.5e-4.
-RAINBOW = replace(_DOPAMINE, head=Categorical(), loss=CrossEntropy(), n_step=3, sampler=Prioritized())
-# All six ingredients (Hessel et al. 2018) as Dopamine arranges them: one shared noisy dense layer, dueling on it.
-RAINBOW_FULL = replace(RAINBOW, bootstrap=Double(), dueling=True, noisy=True, schedule=_NO_EPSILON)
+# Dopamine's Rainbow: C51 with 3 steps and prioritized replay; Adam of rate 6.25e-5, ε 1.5e-4.
+RAINBOW = replace(_FAN_IN, head=Categorical(), loss=CrossEntropy(), n_step=3, sampler=Prioritized())
+# All six ingredients (Hessel et al. 2018) as Dopamine's JAX agent has them: one shared noisy dense layer, dueling on
+# it, σ₀ 0.1 (Hessel et al.: 0.5), no ε in training and 0.001 in evaluation.
+RAINBOW_FULL = replace(
+    RAINBOW,
+    bootstrap=Double(),
+    dueling=True,
+    noisy=True,
+    noise=0.1,
+    initializer="glorot",
+    schedule=replace(_NO_EPSILON, epsilon_eval=0.001),
+    optim=_JAX_ADAM,
+)
 
 # ------------------------------------------------------------------------------------------------- conjugated
 
-# C51 and QR-DQN on raw rewards through C2D's φ. The grid covers the same φ-space as C2D's atoms at first, ±50.
+# C51 and QR-DQN on raw rewards through C2D's φ; all else is that of their rows. The grid covers the same φ-space as
+# C2D's atoms at first, ±50.
 C51_CONJUGATED = replace(C51, phi=PhiSpec(), clip_reward=None, head=Categorical(v_min=-50.0, v_max=50.0))
 QR_DQN_CONJUGATED = replace(QR_DQN, phi=PhiSpec(), clip_reward=None)
 
@@ -113,27 +138,33 @@ class Row(NamedTuple):
     paper: str
     settings: str  # where they come from
     about: str
+    note: str = ""  # what who uses it should know
 
 
 _CASTRO = "Dopamine (Castro et al. 2018)"
+_JAX = "Dopamine's JAX agent"
+_FQF_NOTE = (
+    "at the paper's rate of 2.5e-9 the fractions hardly move: in effect they are those of the initial weights "
+    "(docs/results/fqf-fractions.md); --head.learning-rate changes that"
+)
 ROWS: dict[str, Row] = {
     "c2d": Row(C2D, "Lindenberg et al. 2022", "paper and authors' code", "C2D as its authors ran it"),
     "c2d-channel": Row(C2D_CHANNEL, "Lindenberg et al. 2022", "paper", "C2D in the paper's words"),
-    "c2d-per3": Row(C2D_PER3, "Lindenberg et al. 2022", "ours", "C2D with 3 steps and prioritised replay"),
+    "c2d-per3": Row(C2D_PER3, "Lindenberg et al. 2022", "ours", "C2D with 3 steps and prioritized replay"),
     "rainbow-c2d": Row(RAINBOW_C2D, "Lindenberg et al. 2022, last sentence", "ours", "also double and noisy"),
     "rainbow-c2d-full": Row(RAINBOW_C2D_FULL, "Lindenberg et al. 2022, last sentence", "ours", "also dueling"),
     "dqn": Row(DQN, "Mnih et al. 2015", _CASTRO, "one atom, Huber loss, RMSProp"),
-    "dqn-adam": Row(DQN_ADAM, "Mnih et al. 2015", "Dopamine's later settings", "one atom, squared loss, Adam"),
+    "dqn-adam": Row(DQN_ADAM, "Mnih et al. 2015", _JAX, "one atom, squared loss, Adam"),
     "th-dqn": Row(TH_DQN, "Pohlen et al. 2018", "as dqn-adam", "DQN on raw rewards through h"),
     "c51": Row(C51, "Bellemare et al. 2017", _CASTRO, "probabilities on a fixed grid"),
     "c51-conjugated": Row(C51_CONJUGATED, "Bellemare et al. 2017", "ours", "C51 on raw rewards through φ"),
-    "qr-dqn": Row(QR_DQN, "Dabney et al. 2018a", _CASTRO, "200 quantiles"),
+    "qr-dqn": Row(QR_DQN, "Dabney et al. 2018a", _JAX, "200 quantiles"),
     "qr-dqn-conjugated": Row(QR_DQN_CONJUGATED, "Dabney et al. 2018a", "ours", "QR-DQN on raw rewards through φ"),
     "iqn": Row(IQN, "Dabney et al. 2018b", _CASTRO, "quantiles at random fractions"),
-    "fqf": Row(FQF, "Yang et al. 2019", "their paper", "quantiles at learned fractions"),
-    "munchausen-iqn": Row(MUNCHAUSEN_IQN, "Vieillard et al. 2020", "their paper", "IQN with a soft policy"),
-    "rainbow": Row(RAINBOW, "Hessel et al. 2018", _CASTRO, "C51 with 3 steps and prioritised replay"),
-    "rainbow-full": Row(RAINBOW_FULL, "Hessel et al. 2018", "Dopamine's full Rainbow", "all six ingredients"),
+    "fqf": Row(FQF, "Yang et al. 2019", "their paper and code", "quantiles at learned fractions", _FQF_NOTE),
+    "munchausen-iqn": Row(MUNCHAUSEN_IQN, "Vieillard et al. 2020", "their paper and code", "IQN with a soft policy"),
+    "rainbow": Row(RAINBOW, "Hessel et al. 2018", _CASTRO, "C51 with 3 steps and prioritized replay"),
+    "rainbow-full": Row(RAINBOW_FULL, "Hessel et al. 2018", _JAX, "all six ingredients"),
 }
 RECIPES: dict[str, Recipe] = {name: row.recipe for name, row in ROWS.items()}
 

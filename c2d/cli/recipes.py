@@ -52,15 +52,21 @@ def _list(env: str) -> None:
         print(f"{name:<{width}}  {row.about} ({row.paper}; settings: {row.settings}; {weights:,} weights on {env})")
         if unlike:
             print(f"{'':<{width}}  differs from c2d in: {', '.join(unlike)}")
+        if row.note:
+            print(f"{'':<{width}}  {row.note}")
 
 
 def _compare(names: tuple[str, ...], env: str) -> None:
+    from c2d.agents.recipes import ROWS
     from c2d.config import default_config
 
     tables = [_flat(default_config(env, name).agent) for name in names]
     keys = [k for k in {**tables[0], **tables[-1]} if len(names) == 1 or tables[0].get(k) != tables[1].get(k)]
     cells = [["setting", *names], *([key, *(_words(t.get(key, "–")) for t in tables)] for key in keys)]
     print("\n".join(text_table(cells, left=len(names) + 1)))
+    for name in names:
+        if ROWS[name].note:
+            print(f"{name}: {ROWS[name].note}")
     if len(names) == 2:
         print(f"all other settings are equal (at the scale of {env})")
 

@@ -76,7 +76,7 @@ class MinAtarGame:
         self._game.reset()
         self._moves.begin(self._next_game)
         self._next_game += 1
-        self._last = NOOP
+        self._last = NOOP  # deviates: D31
         self._steps = 0
         self._score = 0.0
 

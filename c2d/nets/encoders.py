@@ -109,7 +109,10 @@ class Dense(nn.Module):
 
 
 class Impala(nn.Module):
-    """The residual encoder of Espeholt et al. 2018: three blocks, each a convolution, a pooling, two residual pairs."""
+    """The residual encoder of Espeholt et al. 2018: three blocks, each a convolution, a pooling, two residual pairs.
+
+    Pooling pads all sides (deviates: D30).
+    """
 
     def __init__(self, obs_shape: tuple[int, ...], scale: int, pixel_scale: float) -> None:
         super().__init__()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -14,6 +15,7 @@ from c2d.nets import native
 
 # How a normalization layer takes its statistics; set only by `network.with_mode`.
 NormMode = Literal["running", "batch", "update"]
+Initializer = Literal["glorot", "fan-in", "orthogonal"]
 
 
 class ColumnNormReLU(torch.autograd.Function):
@@ -74,6 +76,8 @@ class BatchNormReLU(nn.Module):
     axis "channel" is the usual kind. axis "column" takes one mean and variance for each image *column*: Keras'
     default axis (the last) on channels-first tensors, which is what produced the published C2D data (deviates: D01).
     """
+
+    constants = ("weight", "bias")  # 1 and 0 at first
 
     def __init__(self, axis: Literal["column", "channel"], channels: int, width: int) -> None:
         super().__init__()
@@ -159,6 +163,8 @@ class NoisyLinear(nn.Module):
     Without a generator the weights are their means.
     """
 
+    constants = ("sigma_weight", "sigma_bias")
+
     def __init__(self, inputs: int, outputs: int, sigma: float) -> None:
         super().__init__()
         self.inputs, self.outputs = inputs, outputs
@@ -203,13 +209,42 @@ class CosineEmbedding(nn.Module):
         return F.relu(self.dense(torch.cos(taus.unsqueeze(-1) * self.frequencies)))
 
 
-def initialise(module: nn.Module, rng: torch.Generator, how: Literal["glorot", "orthogonal"] = "glorot") -> None:
-    """Initial weights. Glorot uniform with zero biases is Keras' default; noisy layers have their own."""
-    fill = {"glorot": nn.init.xavier_uniform_, "orthogonal": nn.init.orthogonal_}[how]
+def _fan_in_uniform(weight: Tensor, generator: torch.Generator) -> Tensor:
+    """Uniform in ±√(√3/inputs): a variance of 1/(√3·inputs), Dopamine's for all of its laws of returns."""
+    bound = math.sqrt(math.sqrt(3.0) / weight[0].numel())
+    return nn.init.uniform_(weight, -bound, bound, generator=generator)
+
+
+@torch.no_grad()
+def _orthogonal(weight: Tensor, generator: torch.Generator) -> Tensor:
+    """PyTorch's, which cannot write into channels-last memory."""
+    return weight.copy_(nn.init.orthogonal_(torch.empty(weight.shape), generator=generator))
+
+
+INITIALIZERS: dict[Initializer, Callable[..., Tensor]] = {
+    "glorot": nn.init.xavier_uniform_,
+    "fan-in": _fan_in_uniform,
+    "orthogonal": _orthogonal,
+}
+
+
+def initialise(module: nn.Module, rng: torch.Generator, how: Initializer = "glorot") -> None:
+    """Initial weights, all from `rng`, and biases of 0. Glorot uniform is Keras' default; noisy layers have their own.
+
+    PyTorch's layers come with weights of the global generator. So a layer whose weights this function does not know
+    is an error: it would start from them. Parameters that start at a constant are named in the layer's `constants`.
+    """
     for layer in module.modules():
+        known: set[str] = set(getattr(layer, "constants", ()))
         if isinstance(layer, NoisyLinear):
             layer.initialise(rng)
+            known |= {"weight", "bias"}
         elif isinstance(layer, nn.Linear | nn.Conv2d):
-            fill(layer.weight, generator=rng)
+            INITIALIZERS[how](layer.weight, generator=rng)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
+            known |= {"weight", "bias"}
+        unknown = {name for name, _ in layer.named_parameters(recurse=False)} - known
+        if unknown:
+            names = ", ".join(sorted(unknown))
+            raise TypeError(f"{type(layer).__name__} has parameters without a rule for their initial values: {names}")

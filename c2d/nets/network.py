@@ -16,7 +16,7 @@ MODES: dict[Purpose, NormMode] = {"act": "running", "choose": "batch", "predict"
 class Head(Protocol):
     """features -> the law of every action."""
 
-    samples: bool  # whether two passes over the same features give different laws
+    samples: bool  # whether the law to choose by is another than the one to bootstrap from
 
     def __call__(
         self,
@@ -53,7 +53,7 @@ class ValueNetwork(nn.Module):
     def choose_and_target(
         self, obs: Tensor, rng: torch.Generator | None, like: ReturnDist
     ) -> tuple[ReturnDist, ReturnDist]:
-        """Two laws over one pass of the encoder: to choose an action by, and to bootstrap from. One if no sampling."""
+        """Two laws over one pass of the encoder: to choose an action by, and to bootstrap from; mostly one."""
         features = self.features(obs, "target")
         law: ReturnDist = self.head(features, "target", rng, like)
         return (self.head(features, "choose", rng) if self.head.samples else law), law

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+_LEAST = 1e-100  # priority of a slot that may be drawn
+
 
 class Sampler(Protocol):
     """A law over the slots that may be drawn. `add` and `discard` each follow the order of time."""
@@ -78,8 +80,8 @@ class UniformSampler:
 class PrioritizedSampler:
     """Each slot with a probability in proportion to its priority (Schaul et al. 2016), found by a tree of sums.
 
-    Priority: (loss + eps)^exponent, for a new slot the largest seen so far. Weight of a drawn slot:
-    (1/priority)^weight_exponent, divided by the largest of the batch: Dopamine's form, without annealing.
+    Priority: (loss + eps)^exponent, for a new slot the largest seen so far; 0 where nothing may be drawn. Weight of a
+    drawn slot: (1/priority)^weight_exponent, divided by the largest of the batch: Dopamine's form, without annealing.
 
     tree[1] is the sum of all priorities, tree[k] = tree[2k] + tree[2k+1], and the leaves are tree[size:]. A node
     is always computed from its two children, so the tree is a function of its leaves, bit for bit.
@@ -110,13 +112,14 @@ class PrioritizedSampler:
             right = (left >= below) & (tree[node + 1] > 0.0)  # rounding must not lead to a slot of priority 0
             left -= below * right
             node += right
-        weight = tree[node] ** -self.weight_exponent
-        return node - self._size, (weight / weight.max()).astype(np.float32)
+        priority = tree[node]
+        weight = (priority.min() / priority) ** self.weight_exponent  # at most 1: nothing overflows
+        return node - self._size, weight.astype(np.float32)
 
     def feedback(self, index: NDArray[np.int64], priority: NDArray[np.float32]) -> None:
         node = index + self._size
         present = self._tree[node] > 0.0
-        value = (np.maximum(priority.astype(np.float64), 0.0) + self.eps) ** self.exponent
+        value = np.maximum((np.maximum(priority.astype(np.float64), 0.0) + self.eps) ** self.exponent, _LEAST)
         node, value = node[present], value[present]
         if not len(node):
             return

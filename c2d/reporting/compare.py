@@ -84,10 +84,10 @@ def verdict(probability: IntervalEstimate, ours: int, theirs: int, games: int, b
     wanted = games_needed(probability.point, ours, theirs)
     if wanted is None:
         return f"open: {because}no effect is observed, so no number of seeds can be given"
-    reason = f"open: {because}against {theirs} published runs no number of your seeds suffices at this effect; "
+    reason = f"open: {because}against {theirs} published runs 80 % power is out of reach at this effect"
     if wanted > len(BENCHMARK):
-        return f"{reason}all {len(BENCHMARK)} games would not suffice either"
-    return f"{reason}about {max(wanted, games + 1):,} games would"
+        return f"{reason}, with any number of your seeds and with all {len(BENCHMARK)} games"
+    return f"{reason} with any number of your seeds; about {max(wanted, games + 1):,} games would give it"
 
 
 def _probabilities(analysis: Analysis) -> list[str]:

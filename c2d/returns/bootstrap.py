@@ -46,7 +46,8 @@ def munchausen(alpha: float, temperature: float, floor: float) -> Bootstrap:
 
     reward: r + α·clip(τ log π(a|s), floor, 0). Law: the return under π less τ log π, in real space. Where all
     actions have the same fractions (quantile heads) it is Σ_a π(a)(z_a − τ log π(a)) fraction by fraction, as in
-    the paper's M-IQN; else the mixture of the actions' laws with weights π.
+    the paper's M-IQN; else the mixture of the actions' laws with weights π. Of n > 1 steps only the first has its
+    bonus and only the last its entropy (deviates: D24).
     """
 
     def fn(laws: Laws, batch: Batch, phi: Phi) -> tuple[Tensor, ReturnDist]:

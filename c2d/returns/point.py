@@ -11,8 +11,8 @@ from c2d.types import ReturnDist
 
 
 def squared(prediction: ReturnDist, target: ReturnDist) -> Tensor:
-    """(z − y)²/2. [B, 1], [B, 1] -> [B]"""
-    return 0.5 * (_point(prediction) - _point(target)).square()
+    """(z − y)², the whole of it, as in Dopamine. [B, 1], [B, 1] -> [B]"""
+    return (_point(prediction) - _point(target)).square()
 
 
 def huber(kappa: float) -> Callable[[ReturnDist, ReturnDist], Tensor]:

@@ -12,17 +12,16 @@ from c2d.types import ReturnDist
 
 
 def quantile_huber(kappa: float) -> Callable[[ReturnDist, ReturnDist], Tensor]:
-    """Σ_i Σ_j q_j |τ_i − 1{u_ij < 0}| H_κ(u_ij)/κ, u_ij = y_j − z_i (Dabney et al. 2018a, Eq. 10).
+    """Σ_i (1/M) Σ_j |τ_i − 1{u_ij < 0}| H_κ(u_ij)/κ, u_ij = y_j − z_i (Dabney et al. 2018a, Eq. 10).
 
-    prediction [B, N] with fractions τ_i, target [B, M] with probabilities q_j -> [B]. For κ = 0 the plain
-    quantile loss, |τ_i − 1{u_ij < 0}| |u_ij|.
+    prediction [B, N] with fractions τ_i, target [B, M] -> [B]. Every atom of the target counts alike, in FQF too, whose
+    atoms have unequal probabilities: so do its authors. For κ = 0 the plain quantile loss, |τ_i − 1{u_ij < 0}| |u_ij|.
     """
 
     def loss(prediction: ReturnDist, target: ReturnDist) -> Tensor:
         assert prediction.taus is not None, "quantile regression needs the fractions of the prediction"
-        weight = target.log_probs.exp()
         result: Tensor = _QuantileHuber.apply(  # type: ignore[no-untyped-call]
-            prediction.atoms, prediction.taus, target.atoms, weight, kappa
+            prediction.atoms, prediction.taus, target.atoms, kappa
         )
         return result
 
@@ -33,15 +32,14 @@ class _QuantileHuber(torch.autograd.Function):
     """In O((N + M) log M) per row instead of O(N·M), with the derivative in the predicted atoms taken on the way.
 
     For one z the sorted targets fall into four runs: below z − κ, up to z, up to z + κ, above. In the outer runs the
-    summand is linear in u = y − z, in the inner ones u²/2κ, so running sums of q, qy and qy² tell each run's share.
+    summand is linear in u = y − z, in the inner ones u²/2κ, so running sums of 1, y and y² tell each run's share.
     Sums are in float64: differences of long sums would lose float32's digits.
     """
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, tau: Tensor, y: Tensor, q: Tensor, kappa: float) -> Tensor:
-        y, order = y.double().sort(-1)
-        q = q.double().gather(-1, order)
-        powers = torch.stack((q, q * y, q * y * y), -2).cumsum(-1)  # [B, 3, M]
+    def forward(ctx: Any, z: Tensor, tau: Tensor, y: Tensor, kappa: float) -> Tensor:
+        y = y.double().sort(-1).values
+        powers = torch.stack((torch.ones_like(y), y, y * y), -2).cumsum(-1) / y.shape[-1]  # [B, 3, M]
         sums = torch.nn.functional.pad(powers, (1, 0))  # [B, 3, M + 1], from 0
         x, tau = z.double(), tau.double()  # [B, N]
         ends = torch.cat((x - kappa, x), -1)
@@ -65,4 +63,4 @@ class _QuantileHuber(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         (slope,) = ctx.saved_tensors
-        return slope * upstream.neg().unsqueeze(-1), None, None, None, None
+        return slope * upstream.neg().unsqueeze(-1), None, None, None

@@ -9,11 +9,12 @@ import platform
 from importlib import metadata
 from typing import Any
 
+from c2d import __version__
 from c2d.config import Config
 from c2d.envs.spec import Environment
 from c2d.nets import native
 
-_PACKAGES = ("c2d", "torch", "numpy", "gymnasium", "ale-py", "minatar", "opencv-python-headless", "lz4")
+_PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "minatar", "opencv-python-headless", "lz4")
 
 
 def passport(config: Config, env: Environment) -> dict[str, Any]:
@@ -41,7 +42,8 @@ def digest(facts: dict[str, Any]) -> str:
 
 def versions() -> dict[str, str]:
     """Of all that results can depend on to the last bit."""
-    found = {"python": platform.python_version()}
+    # Not the metadata of c2d: where it is installed from its sources, they may be those of an earlier version.
+    found = {"python": platform.python_version(), "c2d": __version__}
     for package in _PACKAGES:
         try:
             found[package] = metadata.version(package)

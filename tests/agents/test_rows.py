@@ -34,41 +34,51 @@ from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 
 ATARI = EnvSpec("atari/breakout", "atari", (1, 84, 84), "uint8", 4, 4, 4)
-ADAM = {"eps_form": "keras", "clip_norm": None}
-RAINBOW_ADAM = Optim(learning_rate=6.25e-5, eps=1.5e-4, **ADAM)
-QUANTILE_ADAM = Optim(learning_rate=5e-5, eps=3.125e-4, **ADAM)
+# Dopamine's TensorFlow agents place Adam's ε as Keras does, its JAX agents (optax) as PyTorch does.
+TF, JAX = ({"eps_form": form, "clip_norm": None} for form in ("keras", "torch"))
 GRID = Categorical(atoms=51, v_min=-10.0, v_max=10.0, hidden=512)
+TAUS = Implicit(64, 64, 32, 64, 512)
 
-# head, loss, bootstrap, sampler, n, optimizer
+# head, loss, bootstrap, sampler, n, optimizer, initial weights
 BASELINES = {
-    "dqn": (Scalar(512), Huber(1.0), Greedy(), Uniform(), 1, RmsProp(2.5e-4, 0.95, 1e-5, None)),
-    "dqn-adam": (Scalar(512), Squared(), Greedy(), Uniform(), 1, RAINBOW_ADAM),
-    "c51": (GRID, CrossEntropy(), Greedy(), Uniform(), 1, Optim(learning_rate=2.5e-4, eps=3.125e-4, **ADAM)),
-    "qr-dqn": (Quantile(200, 512), QuantileHuber(1.0), Greedy(), Prioritized(), 3, QUANTILE_ADAM),
-    "iqn": (Implicit(64, 64, 32, 64, 512), QuantileHuber(1.0), Greedy(), Uniform(), 3, QUANTILE_ADAM),
+    "dqn": (Scalar(512), Huber(1.0), Greedy(), Uniform(), 1, RmsProp(2.5e-4, 0.95, 1e-5, None), "glorot"),
+    "dqn-adam": (Scalar(512), Squared(), Greedy(), Uniform(), 1, Optim(6.25e-5, eps=1.5e-4, **JAX), "glorot"),
+    "c51": (GRID, CrossEntropy(), Greedy(), Uniform(), 1, Optim(2.5e-4, eps=3.125e-4, **TF), "fan-in"),
+    "qr-dqn": (
+        Quantile(200, 512), QuantileHuber(1.0), Greedy(), Prioritized(0.5, 0.0, 1e-10), 3,
+        Optim(5e-5, eps=3.125e-4, **JAX), "fan-in",
+    ),
+    "iqn": (TAUS, QuantileHuber(1.0), Greedy(), Uniform(), 3, Optim(5e-5, eps=3.125e-4, **TF), "fan-in"),
     "munchausen-iqn": (
-        Implicit(64, 64, 32, 64, 512), QuantileHuber(1.0), Munchausen(0.9, 0.03, -1.0), Uniform(), 3, QUANTILE_ADAM,
+        TAUS, QuantileHuber(1.0), Munchausen(0.9, 0.03, -1.0), Uniform(), 1, Optim(5e-5, eps=3.125e-4, **TF), "fan-in",
     ),
     "fqf": (
-        Fraction(32, 64, 512, 0.0, 2.5e-9, 0.95, 1e-5), QuantileHuber(1.0), Greedy(), Uniform(), 1, QUANTILE_ADAM,
+        Fraction(32, 64, 512, 0.0, 2.5e-9, 0.95, 1e-5), QuantileHuber(1.0), Greedy(), Uniform(), 1,
+        Optim(5e-5, eps=3.125e-4, **TF), "fan-in",
     ),
-    "rainbow": (GRID, CrossEntropy(), Greedy(), Prioritized(0.5, 0.5, 1e-10), 3, RAINBOW_ADAM),
-    "rainbow-full": (GRID, CrossEntropy(), Double(), Prioritized(0.5, 0.5, 1e-10), 3, RAINBOW_ADAM),
+    "rainbow": (
+        GRID, CrossEntropy(), Greedy(), Prioritized(0.5, 0.5, 1e-10), 3, Optim(6.25e-5, eps=1.5e-4, **TF), "fan-in",
+    ),
+    "rainbow-full": (
+        GRID, CrossEntropy(), Double(), Prioritized(0.5, 0.5, 1e-10), 3, Optim(6.25e-5, eps=1.5e-4, **JAX), "glorot",
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_baseline(name):
     row = find(name)
-    assert (row.head, row.loss, row.bootstrap, row.sampler, row.n_step, row.optim) == BASELINES[name]
+    found = (row.head, row.loss, row.bootstrap, row.sampler, row.n_step, row.optim, row.initializer)
+    assert found == BASELINES[name]
     assert row.encoder == Nature(norm="none", padding="same")
     assert row.phi == PhiSpec("identity") and row.clip_reward == 1.0
     schedule = row.schedule
     assert (schedule.gamma, schedule.batch_size, schedule.update_period, schedule.target_period) == (0.99, 32, 4, 8000)
     assert (schedule.replay_capacity, schedule.random_history) == (1_000_000, 20_000)
     noisy = name == "rainbow-full"
-    assert (row.dueling, row.noisy, row.noise) == (noisy, noisy, 0.5)
-    assert schedule.epsilon_min == (0.0 if noisy else 0.01)
+    assert (row.dueling, row.noisy) == (noisy, noisy)
+    assert schedule.epsilon_min == (0.0 if noisy else 0.01) and schedule.epsilon_eval == 0.001
+    assert row.noise == 0.1 if noisy else not row.noisy  # Dopamine's σ₀
 
 
 def test_transformed_dqn_is_dqn_on_raw_rewards_through_h():
@@ -123,6 +133,9 @@ def test_parameter_counts_on_breakout(name):
         ("c51", {"head": Categorical(v_min=3.0, v_max=1.0)}, r"--head.v-min is 3.0; accepted: below v-max = 1.0"),
         ("c51", {"head": Categorical(atoms=1)}, "--head.atoms is 1; accepted: at least 2 on a grid"),
         ("dqn", {"loss": Huber(0.0)}, "--loss.kappa is 0.0"),
+        ("rainbow", {"sampler": Prioritized(eps=0.0)}, "--sampler.eps is 0.0; accepted: greater than 0: a transition"),
+        ("fqf", {"head": Fraction(eps=0.0)}, "--head.eps is 0.0; accepted: greater than 0: weights"),
+        ("iqn", {"bootstrap": Munchausen()}, "--n-step is 3; accepted: 1 with --bootstrap munchausen, whose terms"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused_with_the_reason(name, changes, message):
@@ -134,6 +147,11 @@ def test_parts_that_do_not_fit_are_refused_with_the_reason(name, changes, messag
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_row_passes_its_own_check(name):
     check_recipe(find(name))
+
+
+def test_munchausen_with_longer_steps_must_be_asked_for():
+    check_recipe(dataclasses.replace(find("iqn"), bootstrap=Munchausen(multi_step="first")))
+    check_recipe(dataclasses.replace(find("iqn"), bootstrap=Munchausen(), n_step=1))
 
 
 def test_fixed_conjugated_atoms_bear_cross_entropy():

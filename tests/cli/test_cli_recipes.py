@@ -38,6 +38,18 @@ def test_one_alone_shows_all_its_settings(capsys):
     assert main(["recipes", "fqf", "--env", "minatar/breakout"]) == 0
     out = capsys.readouterr().out
     assert "head.entropy" in out and "head.hidden" in out and "128" in out
+    assert "fqf: at the paper's rate of 2.5e-9 the fractions hardly move" in out
+
+
+def test_sources_and_notes_are_listed(capsys):
+    assert main(["recipes", "--env", "minatar/breakout"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    said = {line.split()[0]: line for line in lines if not line.startswith(" ")}
+    for name in ("dqn-adam", "qr-dqn", "rainbow-full"):
+        assert "settings: Dopamine's JAX agent" in said[name]
+    for name in ("dqn", "c51", "iqn", "rainbow"):
+        assert "settings: Dopamine (Castro et al. 2018)" in said[name]
+    assert sum("the fractions hardly move" in line for line in lines) == 1
 
 
 @pytest.mark.parametrize("words", [["c3d"], ["c2d", "iqm"], ["a", "b", "c"]])
@@ -68,6 +80,14 @@ def test_parts_can_be_exchanged_and_set():
         (
             ["--sampler", "prioritized", "--sampler.exponent", "-1"],
             "--sampler.exponent is -1.0; accepted: 0 or greater",
+        ),
+        (
+            ["--sampler", "prioritized", "--sampler.eps", "0"],
+            "--sampler.eps is 0.0; accepted: greater than 0",
+        ),
+        (
+            ["--bootstrap", "munchausen", "--n-step", "3"],
+            "--n-step is 3; accepted: 1 with --bootstrap munchausen",
         ),
         (["--schedule.polyak", "1.5"], "--schedule.polyak is 1.5"),
         (["--bootstrap", "triple"], 'unknown bootstrap "triple"'),

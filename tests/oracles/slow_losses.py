@@ -1,6 +1,7 @@
 """Losses and projections one number at a time."""
 
 import math
+from itertools import pairwise
 
 
 def projected(atoms, probs, low, high, count):
@@ -22,14 +23,33 @@ def huber(u, kappa):
     return 0.5 * u * u if abs(u) <= kappa else kappa * (abs(u) - 0.5 * kappa)
 
 
-def quantile_huber(z, taus, y, q, kappa):
+def quantile_huber(z, taus, y, kappa):
+    """Summed over the prediction's quantiles, averaged over the target's, each of which counts alike."""
     total = 0.0
     for zi, tau in zip(z, taus, strict=True):
-        for yj, qj in zip(y, q, strict=True):
+        for yj in y:
             u = yj - zi
             size = abs(u) if kappa == 0 else huber(u, kappa) / kappa
-            total += qj * abs(tau - (1.0 if u < 0 else 0.0)) * size
+            total += abs(tau - (1.0 if u < 0 else 0.0)) * size / len(y)
     return total
+
+
+def fractions(scores):
+    """FQF's fractions 0 = τ_0 < … < τ_N = 1 from N numbers, and their midpoints."""
+    edges = [0.0]
+    for share in softmax(scores, 1.0):
+        edges.append(edges[-1] + share)
+    return edges, [(low + high) / 2 for low, high in pairwise(edges)]
+
+
+def fqf_value(edges, at_midpoints):
+    """Expected return: each quantile times the length of its interval."""
+    return sum((high - low) * v for (low, high), v in zip(pairwise(edges), at_midpoints, strict=True))
+
+
+def fqf_slope(at_inner, at_midpoints):
+    """∂W₁/∂τ_i, i = 1 … N−1 (Yang et al. 2019, Prop. 1)."""
+    return [2 * at_inner[i] - at_midpoints[i] - at_midpoints[i + 1] for i in range(len(at_inner))]
 
 
 def softmax(values, temperature):

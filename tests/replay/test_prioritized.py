@@ -93,6 +93,21 @@ def test_frequencies_follow_the_priorities():
     np.testing.assert_allclose(np.bincount(drawn) / len(drawn), [0.1, 0.2, 0.3, 0.4], atol=0.005)
 
 
+@pytest.mark.parametrize(("eps", "exponent", "weight_exponent"), [(0.0, 0.5, 0.5), (1e-10, 40.0, 9.0), (0.0, 1.0, 0.0)])
+def test_weights_are_numbers_even_where_no_loss_is_left(eps, exponent, weight_exponent):
+    sampler = PrioritizedSampler(8, exponent, weight_exponent, eps)
+    for slot in range(4):
+        sampler.add(slot)
+    for losses in (np.zeros(4, np.float32), np.array([0, 0, 0, 3], np.float32)):
+        sampler.feedback(np.arange(4), losses)
+        slots, weights = sampler.draw(64, np.random.default_rng(0))
+        assert (
+            set(slots) <= set(range(4)) and np.isfinite(weights).all() and weights.max() == 1.0 and weights.min() >= 0
+        )
+    sampler.feedback(np.arange(4), np.zeros(4, np.float32))  # all slots are still known, and all alike
+    assert set(sampler.draw(64, np.random.default_rng(0))[0]) == {0, 1, 2, 3}
+
+
 def test_new_slots_get_the_largest_priority_seen():
     sampler = PrioritizedSampler(4)
     sampler.add(0)

@@ -57,7 +57,7 @@ def test_verdicts():
     assert "one run per game has no spread" in verdict(IntervalEstimate(1.0, None), 1, 5, 1)
     assert verdict(IntervalEstimate(1.0, (1.0, 1.0)), 2, 3, 1).startswith("open")  # two that beat three may be chance
     assert "no effect is observed" in verdict(IntervalEstimate(0.5, (0.4, 0.6)), 3, 3, 5)
-    assert "no number of your seeds suffices" in verdict(IntervalEstimate(0.55, (0.3, 0.7)), 3, 3, 1)
+    assert "80 % power is out of reach at this effect" in verdict(IntervalEstimate(0.55, (0.3, 0.7)), 3, 3, 1)
     assert "of both" in verdict(IntervalEstimate(0.6, (0.3, 0.7)), 3, 3, 1, both=True)
 
 

@@ -74,7 +74,8 @@ def test_toy(row):
     if row == SOFT:
         return
     found = errors(agent, name)
-    bound = {Implicit: 0.3, Fraction: 0.4}.get(type(RECIPES[row].head), 0.2)  # few atoms, at random places
+    # few atoms, at random places; those of FQF stay where they began, which is not at equal distances
+    bound = {Implicit: 0.3, Fraction: 0.5}.get(type(RECIPES[row].head), 0.2)
     assert max(found.values()) <= bound, found
 
 
@@ -85,7 +86,7 @@ def test_cartpole_has_no_pictures_to_normalize():
 
 @pytest.mark.parametrize("row", [row for row in RECIPES if row not in ("c2d", "c2d-channel")])  # c2d: test_cartpole.py
 def test_cartpole(row):
-    """Four times better than chance, and better than untrained, within some thousand steps: FQF needs most."""
+    """Four times better than chance, and better than untrained, within some thousand steps."""
     config = default_config("gym/CartPole-v1", row, seed=1, threads=1)
     recipe = config.agent
     schedule = replace(recipe.schedule, batch_size=32, epsilon_decay_steps=2_000, random_history=500)
@@ -95,7 +96,7 @@ def test_cartpole(row):
     session.fill_history()
     agent = Agent(session.learner.online, recipe, session.env.spec)
     untrained, score = mean_score(agent, config, 5, 0.001), 0.0
-    while score <= 4 * RANDOM_SCORE and session.step < 6_000:
+    while score <= 4 * RANDOM_SCORE and session.step < 9_000:
         for _ in range(1_000):
             session.advance()
         score = mean_score(agent, config, 5, 0.001)

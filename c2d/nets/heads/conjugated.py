@@ -17,6 +17,7 @@ class ConjugatedHead(nn.Module):
     """
 
     samples = False
+    constants = ("alpha",)
 
     def __init__(
         self,

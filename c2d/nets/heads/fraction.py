@@ -16,7 +16,7 @@ from c2d.types import Purpose, ReturnDist
 class FractionHead(nn.Module):
     """Fractions 0 = τ_0 < τ_1 < … < τ_N = 1 by softmax; atom i is F⁻¹(τ̂_i) with probability τ_{i+1} − τ_i."""
 
-    samples = False
+    samples = True  # a target takes over the fractions of s; to choose, those proposed for s' (Yang et al., Alg. 1)
 
     def __init__(
         self,
