@@ -1,4 +1,4 @@
-"""Numbers in words."""
+"""Numbers in words, and words that may be printed."""
 
 from __future__ import annotations
 
@@ -28,3 +28,11 @@ def duration(seconds: float) -> str:
     if days:
         return f"{days:,} d {hours} h"
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+def printable(text: object) -> str:
+    """On one line of a terminal: characters that would control it, or turn or hide text, are written as escapes."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape", "surrogatepass").decode("ascii")
+        for letter in str(text)
+    )

@@ -40,6 +40,10 @@ def dial(server):
     return socket.create_connection(("127.0.0.1", server.port), timeout=10)
 
 
+def listening(server):
+    return connect(f"ws://127.0.0.1:{server.port}/ws/runs", origin=server.url)
+
+
 def is_answered(server):
     """Quickly, by the server's own page of data."""
     began = time.monotonic()
@@ -110,27 +114,23 @@ def test_whoever_takes_nothing_of_an_answer_is_dropped(runs, monkeypatch):
 
 def test_requests_at_work_and_websockets_do_not_give_way(runs, monkeypatch):
     """A page that listens longer than a request may take, with idle connections all around it."""
-    with serving(runs, monkeypatch, most=4, seconds=0.3) as server:
-        with connect(f"ws://127.0.0.1:{server.port}/ws/runs", origin=server.url) as page:
-            page.recv(timeout=10)
-            idle = [dial(server) for _ in range(8)]
-            time.sleep(0.6)
-            assert page.ping().wait(10)
-            assert all(dropped(one) for one in idle) and is_answered(server)
-            assert page.ping().wait(10)
-    with serving(runs, monkeypatch, most=4) as server:
-        with ExitStack() as stack:
-            address = f"ws://127.0.0.1:{server.port}/ws/runs"
-            pages = [stack.enter_context(connect(address, origin=server.url)) for _ in range(4)]
-            with dial(server) as refused:
-                assert dropped(refused)
-            assert all(page.recv(timeout=10) for page in pages)
+    with serving(runs, monkeypatch, most=4, seconds=0.3) as server, listening(server) as page:
+        page.recv(timeout=10)
+        idle = [dial(server) for _ in range(8)]
+        time.sleep(0.6)
+        assert page.ping().wait(10)
+        assert all(dropped(one) for one in idle) and is_answered(server)
+        assert page.ping().wait(10)
+    with serving(runs, monkeypatch, most=4) as server, ExitStack() as stack:
+        pages = [stack.enter_context(listening(server)) for _ in range(4)]
+        with dial(server) as refused:
+            assert dropped(refused)
+        assert all(page.recv(timeout=10) for page in pages)
 
 
 def test_there_is_a_bound_on_pages(server, monkeypatch):
     monkeypatch.setattr(app, "MOST_PAGES", 0)
-    address = f"ws://127.0.0.1:{server.port}/ws/runs"
-    with connect(address, origin=server.url) as page, pytest.raises(ConnectionClosed) as closed:
+    with listening(server) as page, pytest.raises(ConnectionClosed) as closed:
         page.recv(timeout=10)
     assert closed.value.rcvd.code == 4429 and "pages are open already" in closed.value.rcvd.reason
 
