@@ -101,7 +101,7 @@ def _admitted(address: str) -> None:
 
 
 def _embed(terms: Terms, place: str, quiet: dict[str, Any]) -> None:
-    """Reachable by this user on this machine alone, without a dashboard; it ends with this process, however that ends."""
+    """Reachable by this user on this machine alone, without a dashboard; it ends with this process in any case."""
     cores = len(os.sched_getaffinity(0))
     ray.init(
         address="local",

@@ -44,7 +44,7 @@ class Index:
         self._games: dict[str, Games] = {}
 
     def refresh(self) -> Change:
-        """Look at every run once. A look reads so many lines at most, first of those runs that had few the last time."""
+        """Look at every run once. A look reads so many lines at most, first of runs that had few the last time."""
         with self._lock:
             gone = self._scan() if time.monotonic() - self._scanned >= _SCAN else []
             locks, now, budget = held(), time.time(), Budget(_RECORDS)
