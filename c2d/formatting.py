@@ -48,3 +48,11 @@ def text_table(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
         ).rstrip()
         for row in rows
     ]
+
+
+def printable(text: object) -> str:
+    """On one line of a terminal: characters that would control it, or turn or hide text, are written as escapes."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape", "surrogatepass").decode("ascii")
+        for letter in str(text)
+    )

@@ -67,22 +67,27 @@ def server_config(chosen: Serve, access: Access) -> uvicorn.Config:
         import uvicorn
 
         from c2d.web.app import MESSAGE_BYTES, make_app
+        from c2d.web.connections import bounded, complain_seldom, open_files, places
         from c2d.web.security import HEADER_BYTES
     except ImportError as error:
         raise UserError(f"the page needs another package ({error.name}): pip install 'c2d[web]'") from None
     from c2d.web.inside import Root
 
-    return uvicorn.Config(
+    most, backlog = places(open_files())
+    config = uvicorn.Config(
         make_app(Root(chosen.runs), access, chosen.trust),
         log_level="warning",
         ws="websockets-sansio",
         ws_max_size=MESSAGE_BYTES,
         ws_per_message_deflate=False,  # pictures are compressed already
-        http="h11",
+        http=bounded(most),
+        backlog=backlog,
         h11_max_incomplete_event_size=HEADER_BYTES,
         server_header=False,
         timeout_graceful_shutdown=2,
     )
+    complain_seldom()
+    return config
 
 
 def listen(host: str, port: int) -> socket.socket:

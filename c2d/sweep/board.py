@@ -24,6 +24,7 @@ class Entry:
     state: State = "waiting"
     starting: bool = False  # waits no more for a place, but for a process
     lost: int = 0  # times that its process or node died
+    misplaced: int = 0  # times that it was sent to a node that was dead already
     steps: int = 0  # made, random ones included
     rate: float = 0.0  # steps per second of late
     score: float | None = None  # mean of the last whole iteration

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _OF_MEMORY = ("OutOfMemory", "memory pressure", "running low on memory")
+NODE_DIED = "its node died"
 _OF_NODES = ("node has died", "node is dead", "node was terminated")
 
 
@@ -12,7 +13,7 @@ def why(error: Exception) -> str:
     if any(words in text or words in type(error).__name__ for words in _OF_MEMORY):
         return "ended by Ray because memory ran out"
     if any(words in text for words in _OF_NODES):
-        return "its node died"
+        return NODE_DIED
     if "creation task" in text or "__init__" in text:
         return f"it could not be started: {last_line(error)}"
     return "its process was killed (the system does that when memory runs out)"

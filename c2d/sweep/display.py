@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from c2d.formatting import duration
+from c2d.formatting import duration, printable
 from c2d.sweep.board import STATES, Board, Entry
 
 _REFRESH = 0.5  # seconds between pictures
@@ -58,7 +58,7 @@ class Display:
 
     def _changes(self) -> None:
         for text in self.board.notes[self._told :]:
-            self.console.print(text, markup=False, style="yellow")
+            self.console.print(printable(text), markup=False, style="yellow")
         self._told = len(self.board.notes)
         for entry in self.board.entries:
             if entry.state == self._states[entry.run.name]:
@@ -66,7 +66,7 @@ class Display:
             self._states[entry.run.name] = entry.state
             if entry.state in ("done", "failed", "stopped"):
                 style = {"done": None, "failed": "red", "stopped": "yellow"}[entry.state]
-                self.console.print(f"{self._count()} {outcome(entry)}", markup=False, style=style)
+                self.console.print(printable(f"{self._count()} {outcome(entry)}"), markup=False, style=style)
 
     def _count(self) -> str:
         return f"[{self.board.count('done')}/{len(self.board.entries)}]"

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
-import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,9 +21,10 @@ from c2d.agents.trust import TRUSTED
 from c2d.config import to_json
 from c2d.errors import UserError
 from c2d.sweep.board import BUDGET, Board, Entry
-from c2d.sweep.deaths import last_line, too_often, why
+from c2d.sweep.deaths import NODE_DIED, last_line, too_often, why
 from c2d.sweep.directory import SweepDir
 from c2d.sweep.forecast import Need, available_memory
+from c2d.sweep.private import private_place
 from c2d.sweep.quiet import without_stderr
 from c2d.sweep.terms import LOOPBACK, Terms
 from c2d.sweep.transfer import Inbox, listing
@@ -38,9 +37,12 @@ try:
     import ray.exceptions
 except ImportError:
     raise UserError("sweeps run on Ray, which is not installed: pip install 'c2d[cluster]'") from None
+if not hasattr(ray.exceptions, "AuthenticationError"):
+    raise UserError(f"Ray {ray.__version__} knows no tokens; sweeps need 2.52 or later: pip install 'c2d[cluster]'")
 
 _STORE = 256 << 20  # bytes of shared memory of an embedded Ray: runs that share the disk send next to nothing
 _NEWS = 1.0  # seconds between news of a run
+_MISPLACED = 10  # times that a run may be sent to a dead node before that counts as a death
 _GRACE = 120.0  # seconds for runs to save themselves when asked to stop
 
 
@@ -58,42 +60,48 @@ def connected(terms: Terms) -> Iterator[None]:
         yield
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    temporary: str | None = None
-    try:
-        if terms.address is None:
-            temporary = tempfile.mkdtemp(prefix="c2d-ray-", dir="/tmp")  # paths of sockets must be short
-            _embed(terms, temporary, quiet)
-        else:
-            _admitted(terms.address)
-            ray.init(address=terms.address, **quiet)
-    except (ConnectionError, RuntimeError, OSError, ValueError, TimeoutError, ray.exceptions.RayError) as error:
-        where = f"the cluster at {terms.address}" if terms.address else "an embedded Ray"
-        raise UserError(f"{where} could not be used: {' '.join(str(error).split())[:300]}") from None
-    try:
+    with ExitStack() as stack:
+        try:
+            if terms.address is None:
+                stack.callback(_see_token)
+                place = stack.enter_context(private_place())
+                _see_token()
+                stack.callback(ray.shutdown)
+                _embed(terms, place, quiet)
+            else:
+                _admitted(terms.address)
+                stack.callback(ray.shutdown)
+                ray.init(address=terms.address, **quiet)
+        except UserError:
+            raise
+        except Exception as error:  # of many kinds, plain ones among them
+            where = f"the cluster at {terms.address}" if terms.address else "an embedded Ray"
+            raise UserError(f"{where} could not be used: {' '.join(str(error).split())[:300]}") from None
         yield
-    finally:
-        ray.shutdown()
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _see_token() -> None:
+    """Have Ray look again at the variables that tell its token, which it remembers."""
+    ray._raylet.Config.initialize("")
+    ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _admitted(address: str) -> None:
     """Refuse at once a cluster whose token we do not have; Ray itself would try for long and not say why."""
-    refusal = getattr(ray.exceptions, "AuthenticationError", None)
-    if refusal is None or address == "auto":
+    if address == "auto":
         return
     try:
         with without_stderr():
             ray._raylet.GcsClient(address=address)
-    except refusal:
+    except ray.exceptions.AuthenticationError:
         raise UserError(
             f"the cluster at {address} wants a token: set RAY_AUTH_MODE=token where its token is in ~/.ray/auth_token "
             "(`ray get-auth-token` on its head prints it)"
         ) from None
 
 
-def _embed(terms: Terms, temporary: str, quiet: dict[str, Any]) -> None:
-    """Reachable from this machine alone, without a dashboard; it ends with this process, however that ends."""
+def _embed(terms: Terms, place: str, quiet: dict[str, Any]) -> None:
+    """Reachable by this user on this machine alone, without a dashboard; it ends with this process in any case."""
     cores = len(os.sched_getaffinity(0))
     ray.init(
         address="local",
@@ -102,7 +110,7 @@ def _embed(terms: Terms, temporary: str, quiet: dict[str, Any]) -> None:
         object_store_memory=_STORE,
         _memory=max(available_memory() - _STORE, 1 << 20),
         _node_ip_address="127.0.0.1",
-        _temp_dir=temporary,
+        _temp_dir=place,
         **quiet,
     )
     if (address := ray.util.get_node_ip_address()) != "127.0.0.1":
@@ -270,10 +278,16 @@ class Launcher:
     def _lost(self, active: _Active, error: Exception) -> None:
         """Its process or its node is gone: again from the last checkpoint, if it may."""
         entry, reason = active.entry, why(error)
+        begun = not entry.starting
         with suppress(ray.exceptions.RayError, ValueError):
             ray.kill(active.actor)
         if self.board.stopping is not None:
             self._leave(active, "stopped", "stopped")
+            return
+        if not begun and reason == NODE_DIED and entry.misplaced < _MISPLACED:
+            entry.misplaced += 1  # Ray took it to a node whose death it had not noticed: the same death, not another
+            entry.leave("waiting", entry.error)
+            self._waiting.appendleft(entry)
             return
         entry.lost += 1
         again = entry.lost <= self.terms.retries

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from c2d.formatting import plural, text_table
+from c2d.formatting import plural, printable, text_table
 from c2d.sweep.directory import Known, Past, SweepDir, finished
 from c2d.training.record import MEASURED, read_records
 
+_LONGEST = 500  # characters of an error
 _MANY = 60  # runs; of more only those are listed that need a look
 
 
@@ -35,17 +36,22 @@ def _row(name: str, known: Known, past: Past | None, active: bool) -> Row:
         records = read_records(known.config.directory / "records.jsonl")[1:]
     except (OSError, ValueError):
         records = []
-    last = records[-1] if records else {}
+    last = records[-1] if records and isinstance(records[-1], dict) else {}
     return Row(
         name,
         known.variant,
         _state(known, past, active),
         f"{len(records)}/{known.config.iterations}",
         last.get("mean_score"),
-        last.get(MEASURED, {}).get("steps_per_second"),
+        _measured(last),
         past.lost if past else 0,
         past.error if past else None,
     )
+
+
+def _measured(record: dict[str, Any]) -> Any:
+    measured = record.get(MEASURED)
+    return measured.get("steps_per_second") if isinstance(measured, dict) else None
 
 
 def _state(known: Known, past: Past | None, active: bool) -> str:
@@ -72,7 +78,7 @@ def lines(sweep: SweepDir) -> list[str]:
     who = sweep.active()
     text = [
         f"{sweep.path}: {plural(len(found), 'run')}: {counts}; "
-        + (f"at work: {who}" if who else "nobody is at work on it")
+        + (f"at work: {printable(who)}" if who else "nobody is at work on it")
     ]
     shown = found
     if len(found) > _MANY:
@@ -80,11 +86,20 @@ def lines(sweep: SweepDir) -> list[str]:
         text.append(f"of {len(found)} runs, those that run, failed or were lost once:")
     cells = [("run", "state", "iterations", "score", "steps/s", "lost", "")]
     for row in shown:
-        score = "–" if row.score is None else f"{row.score:.2f}"
-        rate = "–" if row.rate is None else f"{row.rate:.0f}"
-        cells.append((row.name, row.state, row.iterations, score, rate, str(row.lost or ""), row.error or ""))
+        numbers = (_number(row.score, 2), _number(row.rate, 0))
+        cells.append((printable(row.name), row.state, row.iterations, *numbers, str(row.lost or ""), _error(row)))
     text += text_table(cells, left=len(cells[0]))
     failed = [row for row in found if row.state == "failed"]
     if failed:
-        text.append(f"logs: {sweep.path / failed[0].name / 'log.txt'} …; again: c2d sweep retry {sweep.path} --failed")
+        log = printable(sweep.path / failed[0].name / "log.txt")
+        text.append(f"logs: {log} …; again: c2d sweep retry {sweep.path} --failed")
     return text
+
+
+def _number(value: object, digits: int) -> str:
+    """Records may come from anywhere: what is not a number is not shown."""
+    return f"{value:.{digits}f}" if isinstance(value, int | float) else "–"
+
+
+def _error(row: Row) -> str:
+    return printable(row.error or "")[:_LONGEST]

@@ -27,6 +27,7 @@ from c2d.web.security import REPORT_POLICY, Access, App, Guard
 _T = TypeVar("_T")
 STATIC = Path(__file__).parent / "static"
 MOST_LENSES = 4  # each is a process of its own
+MOST_PAGES = 100  # that are told of changes; connections remain for requests
 MESSAGE_BYTES = 1 << 20  # a larger WebSocket message ends the connection; smaller ones are answered
 _MOST_CURVES = 50
 _REPORT_BYTES = 1 << 26
@@ -68,7 +69,7 @@ class Site:
         if not 1 <= len(names) <= _MOST_CURVES:
             raise UserError(f"{len(names)} runs were asked for; accepted: 1 to {_MOST_CURVES}")
         await self._known(names)
-        return _json({name: self.index.curves(name) for name in names if self.index.find(name)})
+        return _json(await asyncio.to_thread(self.index.curves, names))
 
     async def episodes(self, request: Request) -> Response:
         return _json(await asyncio.to_thread(self.index.episodes, await self._run_named(request)))
@@ -121,6 +122,9 @@ class Site:
     async def watch(self, socket: WebSocket) -> None:
         """Rows of runs as they change."""
         await socket.accept()
+        if len(self.live.subscribers) >= MOST_PAGES:
+            await socket.close(4429, f"{MOST_PAGES} pages are open already; close one of them")
+            return
         async with self.live.subscribe() as subscriber:
 
             async def tell() -> None:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import math
 import threading
 import time
+from collections import deque
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from c2d.web.columns import Columns
 from c2d.web.inside import Root
 from c2d.web.locks import held
 from c2d.web.plain import entry, number, text
 from c2d.web.run import WEIGHTS, Run
+from c2d.web.tail import Budget, Tail
 
 _DEPTH = 4  # directories between the root and a run
 _MOST = 2_000  # runs
 _SCAN = 5.0  # seconds between searches for new runs
-_EPISODE_BYTES = 1 << 26
+_RECORDS = 10_000  # lines of records and events read in one look
+_EPISODES = 50_000  # lines of games read for one answer
 _EPISODE_POINTS = 1_500
+_WINDOW = 100  # games over which a score is averaged
 
 
 class Change(NamedTuple):
@@ -36,16 +41,16 @@ class Index:
         self.rows: dict[str, dict[str, Any]] = {}
         self._scanned = -_SCAN
         self._lock = threading.Lock()
-        self._episodes: dict[str, tuple[Any, dict[str, Any]]] = {}
+        self._games: dict[str, Games] = {}
 
     def refresh(self) -> Change:
-        """Look at every run once."""
+        """Look at every run once. A look reads so many lines at most, first of runs that had few the last time."""
         with self._lock:
             gone = self._scan() if time.monotonic() - self._scanned >= _SCAN else []
-            locks, now = held(), time.time()
+            locks, now, budget = held(), time.time(), Budget(_RECORDS)
             changed = []
-            for name, run in self.runs.items():
-                run.refresh(locks, now)
+            for name, run in sorted(self.runs.items(), key=lambda item: item[1].taken):
+                run.refresh(locks, now, budget)
                 row = run.row(now)
                 if row != self.rows.get(name):
                     self.rows[name] = row
@@ -59,7 +64,7 @@ class Index:
         for name in gone:
             del self.runs[name]
             self.rows.pop(name, None)
-            self._episodes.pop(name, None)
+            self._games.pop(name, None)
         for name in sorted(found - set(self.runs)):
             self.runs[name] = Run(self.root, name)
         return gone
@@ -83,11 +88,23 @@ class Index:
 
     # ------------------------------------------------------------------- one run
 
-    def curves(self, name: str) -> dict[str, Any]:
-        """Every column of the records, and how often they were begun anew."""
-        run = self.runs[name]
+    @property
+    def reading(self) -> bool:
+        """Whether some run has more to read than one look allows."""
+        return any(run.reading for run in self.runs.values())
+
+    def curves(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Every column of the records of each run there is, and how often they were begun again."""
         with self._lock:
-            return {"restarts": run.restarts, "columns": {key: list(column) for key, column in run.columns.items()}}
+            found = {name: run for name in names if (run := self.runs.get(name)) is not None}
+            return {
+                name: {
+                    "restarts": run.restarts,
+                    "reading": run.reading,
+                    "columns": {key: list(column) for key, column in run.columns.values.items()},
+                }
+                for name, run in found.items()
+            }
 
     def detail(self, name: str) -> dict[str, Any]:
         """What the page of one run shows beside its curves."""
@@ -110,7 +127,7 @@ class Index:
                 "machine": header.get("measured") if isinstance(header.get("measured"), dict) else {},
                 "events": run.events[-200:],
                 "damaged": run.damaged,
-                "records": {"count": run.records, "stride": run.stride},
+                "records": {"count": run.columns.count, "stride": run.columns.stride},
                 "trouble": run.trouble,
                 "checkpoints": checkpoints_of(run),
                 "evaluations": self._evaluations(run),
@@ -127,17 +144,46 @@ class Index:
         return found
 
     def episodes(self, name: str) -> dict[str, Any]:
-        """Scores of whole games, thinned to what a chart can show, and their running mean over 100 games."""
-        info = self.root.stat(name, "episodes.csv")
-        mark = None if info is None else (info.st_ino, info.st_size, info.st_mtime_ns)
-        known = self._episodes.get(name)
-        if known is None or known[0] != mark:
-            known = (mark, _games(self.root, name) if info else _EMPTY)
-            self._episodes[name] = known
-        return known[1]
+        """Scores of whole games, thinned to what a chart can show, and their running mean."""
+        with self._lock:
+            games = self._games.setdefault(name, Games(self.root, name))
+            games.read(Budget(_EPISODES))
+            return games.answer()
 
 
-_EMPTY: dict[str, Any] = {"count": 0, "step": [], "score": [], "mean": [], "length": []}
+class Games:
+    """The games of a run, followed as they are played."""
+
+    def __init__(self, root: Root, name: str) -> None:
+        self._tail = Tail(root, name, "episodes.csv")
+        self._restarts = 0
+        self._columns = Columns(("step", "score", "mean", "length"), _EPISODE_POINTS)
+        self._recent: deque[float] = deque(maxlen=_WINDOW)
+
+    def read(self, budget: Budget) -> None:
+        lines = self._tail.advance(budget)
+        if self._tail.restarts != self._restarts:
+            self._restarts = self._tail.restarts
+            self._columns.clear()
+            self._recent.clear()
+        for line in lines:
+            try:
+                _, step, score, length = line.split(b",")[:4]
+                self._add(int(step), float(score), int(length))
+            except ValueError:
+                continue  # the header, or a damaged line
+
+    def _add(self, step: int, score: float, length: int) -> None:
+        finite = abs(score) < 1e300  # which NaN is not
+        if finite:
+            self._recent.append(score)
+        mean = math.fsum(self._recent) / len(self._recent) if self._recent else None
+        row = {"step": step, "score": score if finite else None, "mean": mean, "length": length}
+        self._columns.add(row)
+
+    def answer(self) -> dict[str, Any]:
+        columns = {name: list(column) for name, column in self._columns.values.items()}
+        return {"count": self._columns.count, "reading": self._tail.behind, **columns}
 
 
 def _risk(record: Any) -> dict[str, Any] | None:
@@ -171,33 +217,3 @@ def checkpoints_of(run: Run) -> list[dict[str, Any]]:
 def report_of(run: Run) -> str | None:
     """Where a run keeps its report, as `c2d report RUN --out RUN/report` writes it; None if it has none."""
     return next((name for name in ("report/report.html", "report.html") if run.root.stat(run.name, name)), None)
-
-
-def _games(root: Root, name: str) -> dict[str, Any]:
-    try:
-        data = root.read(name, "episodes.csv", limit=_EPISODE_BYTES).decode(errors="replace")
-    except OSError:
-        return _EMPTY
-    games = []
-    for row in csv.reader(io.StringIO(data.rpartition("\n")[0])):
-        try:
-            games.append((int(row[1]), float(row[2]), int(row[3])))
-        except (ValueError, IndexError):
-            continue  # the header, or a damaged line
-    total, means = 0.0, []
-    for place, (_, score, _) in enumerate(games):
-        total += score - (games[place - 100][1] if place >= 100 else 0.0)
-        means.append(total / min(place + 1, 100))
-    stride = max(1, -(-len(games) // _EPISODE_POINTS))
-    kept = range(len(games) - 1, -1, -stride)[::-1]
-    return {
-        "count": len(games),
-        "step": [games[k][0] for k in kept],
-        "score": [_finite(games[k][1]) for k in kept],
-        "length": [games[k][2] for k in kept],
-        "mean": [_finite(means[k]) for k in kept],
-    }
-
-
-def _finite(value: float) -> float | None:
-    return value if abs(value) < 1e300 else None  # not for NaN either

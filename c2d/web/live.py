@@ -10,6 +10,7 @@ from typing import Any
 from c2d.web.index import Index
 
 PERIOD = 1.0  # seconds between looks
+_SOON = 0.1  # of it, while there is more to read than one look allows
 
 
 class Subscriber:
@@ -43,7 +44,7 @@ class Live:
 
     def __init__(self, index: Index) -> None:
         self.index = index
-        self._subscribers: set[Subscriber] = set()
+        self.subscribers: set[Subscriber] = set()
         self._task: asyncio.Task[None] | None = None
 
     @asynccontextmanager
@@ -53,17 +54,17 @@ class Live:
         subscriber = Subscriber()
         subscriber.add(list(self.index.rows.values()), [])
         subscriber.wake.set()  # an empty directory is news too
-        self._subscribers.add(subscriber)
+        self.subscribers.add(subscriber)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._look())
         try:
             yield subscriber
         finally:
-            self._subscribers.discard(subscriber)
+            self.subscribers.discard(subscriber)
 
     async def _look(self) -> None:
-        while self._subscribers:
-            await asyncio.sleep(PERIOD)
+        while self.subscribers:
+            await asyncio.sleep(PERIOD * (_SOON if self.index.reading else 1.0))
             change = await asyncio.to_thread(self.index.refresh)
-            for subscriber in list(self._subscribers):
+            for subscriber in list(self.subscribers):
                 subscriber.add(change.rows, change.gone)

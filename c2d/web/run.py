@@ -7,10 +7,11 @@ import socket
 from collections import deque
 from typing import Any
 
+from c2d.web.columns import Columns
 from c2d.web.inside import Root
 from c2d.web.locks import Place, is_held
 from c2d.web.plain import count, entry, number, text
-from c2d.web.tail import Tail, parsed
+from c2d.web.tail import Budget, Tail, parsed
 
 # name of a column -> where it stands in a record
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -32,7 +33,7 @@ WEIGHTS = "weights"  # the newest weights, beside the checkpoints
 _SPARK = 40  # points of the small curve in the table
 _FRESH = 120.0  # seconds without a sign after which a process on another machine counts as gone
 _WINDOW = 60.0  # seconds over which speed is observed between records
-_MOST = 20_000  # records kept of a run, even in number; of more, every second is left out, and so on
+_MOST = 20_000  # records kept of a run
 
 
 class Run:
@@ -47,26 +48,29 @@ class Run:
         self._episodes_mark: tuple[int, int] | None = None
         self._seen: deque[tuple[float, int]] = deque(maxlen=120)  # (time, step) as observed
         self.header: dict[str, Any] = {}
-        self.columns: dict[str, list[float | None]] = {name: [] for name in (*COLUMNS, "updates", "hours")}
+        self.columns = Columns((*COLUMNS, "updates", "hours"), _MOST)
         self.events: list[dict[str, Any]] = []
         self.damaged = 0  # lines that could not be read
-        self.records = 0  # of iterations
-        self.stride = 1  # every so many records one is kept, and always the last
+        self.taken = 0  # lines read in the last look
         self.last_game_step = 0
         self.checkpoints: list[str] = []
         self._checkpoints_changed: int | None = None
-        self.scores: list[float] = []  # of iterations in which games ended
-        self._spark: tuple[int, list[float]] = (0, [])  # made of so many scores
+        self._score: float | None = None  # of the last iteration in which games ended
+        self._best: float | None = None
+        self._spark: tuple[int, list[float]] = (0, [])  # made of so many records
         self.restarts = 0
         self._locked = False  # whether a process here holds its lock
 
     # ------------------------------------------------------------------- reading
 
-    def refresh(self, locks: frozenset[Place], now: float) -> None:
-        """`locks`: files that are locked."""
+    def refresh(self, locks: frozenset[Place], now: float, budget: Budget | None = None) -> None:
+        """`locks`: files that are locked. `budget`: what may be read; the rest is read in the next looks."""
+        budget = Budget() if budget is None else budget
+        left = budget.lines
         self._looked.clear()
-        self._take_records()
-        self._take_events()
+        self._take_records(budget)
+        self._take_events(budget)
+        self.taken = left - budget.lines
         self._take_last_game()
         changed = self.root.directory_changed(self.name, "checkpoints")
         if changed != self._checkpoints_changed:
@@ -74,18 +78,18 @@ class Run:
             self.checkpoints = [n for n in self.root.directories(self.name, "checkpoints") if CHECKPOINT.fullmatch(n)]
         lock = self.root.stat(self.name, "lock")
         self._locked = lock is not None and is_held(f"{self.root.path}/{self.name}/lock", lock, locks)
-        if not self._seen or self._seen[-1][1] != self.steps:
+        if self.reading:
+            self._seen.clear()  # what is read moves faster than the run
+        elif not self._seen or self._seen[-1][1] != self.steps:
             self._seen.append((now, self.steps))
 
-    def _take_records(self) -> None:
-        lines = self._records.advance()
+    def _take_records(self, budget: Budget) -> None:
+        lines = self._records.advance(budget)
         if self._records.restarts != self.restarts:  # resumed: the file was written anew
             self.restarts, self.damaged = self._records.restarts, 0
-            self.records, self.stride = 0, 1
             self.header = {}
-            for column in self.columns.values():
-                column.clear()
-            self.scores.clear()
+            self.columns.clear()
+            self._score = self._best = None
             self._spark = (0, [])
             self._seen.clear()
         for line in lines:
@@ -101,28 +105,19 @@ class Run:
 
     def _add(self, record: dict[str, Any]) -> None:
         if (score := number(record, "mean_score")) is not None:
-            self.scores.append(score)
+            self._score = score
+            self._best = score if self._best is None else max(self._best, score)
         values = {name: number(record, *keys) for name, keys in COLUMNS.items()}
         for name, more in (
             ("updates", count(record, "updates")),
             ("hours", (number(record, "measured", "seconds") or 0.0) / 3_600),
         ):
-            values[name] = (self._last(name) or 0) + more
-        between = self.records > 0 and (self.records - 1) % self.stride != 0  # the last one gives way
-        if not between and len(self.columns["steps"]) >= _MOST:
-            self.stride *= 2
-            for column in self.columns.values():
-                del column[1::2]
-        for name, value in values.items():
-            self.columns[name][len(self.columns[name]) - between :] = [value]
-        self.records += 1
+            values[name] = (self.columns.last(name) or 0) + more
+        self.columns.add(values)
 
-    def _last(self, name: str) -> float | None:
-        return self.columns[name][-1] if self.columns[name] else None
-
-    def _take_events(self) -> None:
+    def _take_events(self, budget: Budget) -> None:
         before = self._events.restarts
-        lines = self._events.advance()
+        lines = self._events.advance(budget)
         if self._events.restarts != before:
             self.events = []
         self.events += [event for line in lines if (event := parsed(line)) is not None]
@@ -163,13 +158,18 @@ class Run:
         return self._records.trouble
 
     @property
+    def reading(self) -> bool:
+        """Whether more of its files waits for the next look."""
+        return self._records.behind or self._events.behind
+
+    @property
     def config(self) -> dict[str, Any]:
         found = self.small("config.json") or entry(self.header, "config")
         return found if isinstance(found, dict) else {}
 
     @property
     def steps(self) -> int:
-        recorded = int(self._last("steps") or 0)
+        recorded = int(self.columns.last("steps") or 0)
         return max(recorded, self.last_game_step, count(self.small("summary.json"), "steps"))
 
     @property
@@ -197,7 +197,7 @@ class Run:
 
     def speed(self, state: str) -> float | None:
         """Agent steps per second: as observed while it runs, else as last recorded."""
-        recorded = self._last("speed")
+        recorded = self.columns.last("speed")
         if state == "running" and len(self._seen) > 1:
             (first, begin), (last, end) = (
                 next(s for s in self._seen if s[0] >= self._seen[-1][0] - _WINDOW),
@@ -210,9 +210,10 @@ class Run:
     def row(self, now: float) -> dict[str, Any]:
         """What the table shows."""
         config, state = self.config, self.state(now)
-        speed, scores = self.speed(state), self.scores
-        if self._spark[0] != len(scores):
-            self._spark = (len(scores), _thin(scores, _SPARK))
+        speed, records = self.speed(state), self.columns.count
+        if self._spark[0] != records:
+            scores = [score for score in self.columns.values["score"] if score is not None]
+            self._spark = (records, _thin(scores, _SPARK))
         left = max(0, self.total - self.steps)
         summary = self.small("summary.json")
         return {
@@ -227,13 +228,14 @@ class Run:
             "steps": self.steps,
             "total": self.total,
             "frames_per_step": count(self.small("env.json"), "frames_per_step") or 1,
-            "score": scores[-1] if scores else None,
-            "best": max(scores, default=None),
-            "games": self._last("games"),
+            "score": self._score,
+            "best": self._best,
+            "games": self.columns.last("games"),
             "speed": speed,
             "eta": left / speed if state == "running" and speed else None,
             "started": number(self.header, "measured", "started"),
-            "records": self.records,
+            "records": records,
+            "reading": self.reading,
             "restarts": self.restarts,
             "spark": self._spark[1],
             "error": text(summary, "error") if state == "failed" else "",

@@ -172,3 +172,19 @@ def test_damaged_sweep_file(swept, tmp_path, capsys):
     for text in ("{", "[]", json.dumps({"format": 9, "runs": {}}), json.dumps({"format": 1, "runs": {"a": {}}})):
         (tmp_path / "sweep.json").write_text(text)
         assert "sweep.json cannot be read" in refused(capsys, "sweep", "status", str(tmp_path))
+
+
+def test_status_prints_no_control_characters(capsys, tmp_path):
+    """A directory may have come from anywhere."""
+    run = multiply(tiny_plan(seeds=(1,)), tmp_path).runs[0]
+    sweep = SweepDir(tmp_path)
+    sweep.remember("tiny", [run])
+    error = "\x1b]0;owned\x07 \x9b2J\r\n\u202egnp \ud800"
+    sweep.events.write_text(json.dumps({"event": "failed", "run": run.name, "error": error}) + "\n")
+    run.config.directory.mkdir()
+    records = [{"kind": "run"}, {"mean_score": "\x1b[2J", "measured": ["\x1b"]}]
+    (run.config.directory / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in records))
+    assert main(["sweep", "status", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert all(letter == "\n" or letter.isprintable() for letter in out)
+    assert r"\x1b]0;owned\x07 \x9b2J\r\n\u202egnp \ud800" in out and "1/2" in out

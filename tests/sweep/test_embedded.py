@@ -2,6 +2,7 @@
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -82,6 +83,36 @@ def name_of(pid):
         return ""
 
 
+def is_private(pids):
+    """Ray's directory is its user's alone, and without the token, which is on no command line, nobody is let in."""
+    environments = [Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0") for pid in pids if alive(pid)]
+    values = [dict(line.partition("=")[::2] for line in lines) for lines in environments]
+    tokens = {value["RAY_AUTH_TOKEN"] for value in values if "RAY_AUTH_TOKEN" in value}
+    assert len(tokens) == 1 and all(len(token) == 64 for token in tokens)
+    assert not any(token in name_of(pid) for token in tokens for pid in pids)
+    directory = Path(next(value["C2D_RAY_DIRECTORY"] for value in values if "C2D_RAY_DIRECTORY" in value))
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700 and list(directory.glob("ray/session_*/sockets"))
+    port = int(next(directory.glob("ray/session_*/gcs_server_port_*")).read_text())
+    assert [stranger(port), stranger(port, "0" * 64)] == ["refused", "refused"]
+    return directory
+
+
+def stranger(port, token=None):
+    """What another process hears from the cluster."""
+    code = (
+        "import ray\n"
+        "try:\n"
+        f"    ray._raylet.GcsClient(address='127.0.0.1:{port}').internal_kv_keys(b'', b'fun')\n"
+        "    print('let in')\n"
+        "except ray.exceptions.AuthenticationError:\n"
+        "    print('refused')\n"
+    )
+    variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {"RAY_AUTH_MODE": "disabled"}
+    environment = {**os.environ, LOOPBACK: "0", **variables}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    return done.stdout.strip() or done.stderr
+
+
 @pytest.fixture
 def driver(tmp_path):
     process = start(tmp_path / "sweep")
@@ -97,15 +128,13 @@ def test_driver_killed_and_started_again_and_then_the_run_killed(driver, tmp_pat
     below = descendants(driver.pid)
     addresses = listening(below)
     assert addresses and addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}  # 127.0.0.1 and nothing else
+    directory = is_private(below)
     driver.send_signal(signal.SIGKILL)
     driver.wait()
+    wait_until(lambda: not any(alive(pid) for pid in below), patience=10.0)
+    wait_until(lambda: not directory.exists(), patience=10.0)
     again = start(where, C2D_TEST_KILL=str(tmp_path / "killed"))  # what may be left of the first does not see it
     assert again.wait(timeout=240) == 0, where.with_suffix(".out").read_text()
-    slow = [pid for pid in below if "Agent" in name_of(pid)]  # two of Ray's own helpers take a minute to notice
-    wait_until(lambda: not any(alive(pid) for pid in below if pid not in slow))
-    for pid in slow:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
     out = where.with_suffix(".out").read_text()
     assert "the run is in" in out and "Traceback" not in out
     monkeypatch.setattr(Slow, "pause", 0.0)

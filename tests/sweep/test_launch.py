@@ -133,6 +133,26 @@ def test_after_so_many_deaths_a_run_has_failed(tmp_path):
     assert sweep.past()[run.name].error == "ended by Ray because memory ran out, 2 times, and 1 retry was allowed"
 
 
+def test_a_death_that_ray_notices_late_costs_one_retry(tmp_path):
+    """Ray may take the run to the same dead node once more: it dies there before it begins."""
+    run = multiply(tiny_plan(seeds=(1,)), tmp_path).runs[0]
+    board = Board([Entry(run)], Rates())
+    launcher = Launcher(board, {run.name: need(run, Rates())}, SweepDir(tmp_path), Terms(retries=1), lambda _: None)
+    entry, death = board.entries[0], RayError("The actor died because its node has died.")
+    active = _Active(entry, None, Inbox(tmp_path / "run"))
+    entry.state = "running"
+    launcher._lost(active, RayError("The actor is dead because its worker process has died."))
+    assert (entry.state, entry.lost) == ("waiting", 1)
+    entry.starting = True
+    launcher._lost(active, death)
+    assert (entry.state, entry.lost, entry.starting) == ("waiting", 1, False)
+    assert launcher._waiting[0] is entry and events(tmp_path) == ["lost"]
+    for _ in range(10):  # but not for ever
+        entry.starting = True
+        launcher._lost(active, death)
+    assert entry.state == "failed" and entry.lost == 2
+
+
 def test_a_ray_of_another_address_is_not_used(cluster):
     for address in (None, "127.0.0.1:9"):
         with pytest.raises(UserError, match=f"uses Ray at {cluster.address} already"), connected(Terms(address)):

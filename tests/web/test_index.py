@@ -71,7 +71,7 @@ def test_the_row(index):
 def test_curves_add_up_updates_and_hours(index):
     make_run(index.root.path / "a", 3)
     rows(index)
-    columns = index.curves("a")["columns"]
+    columns = index.curves(["a"])["a"]["columns"]
     assert columns["updates"] == [25, 50, 75]
     assert columns["hours"] == pytest.approx([0.01, 0.02, 0.03])
     assert columns["score"] == [0.0, 1.0, 2.0] and columns["memory"] == [300.0] * 3
@@ -101,7 +101,7 @@ def test_a_resumed_run_begins_its_curves_anew(index):
     (run / "new").write_text(f"{header}\n{json.dumps(record(0, 9.0))}\n")
     os.replace(run / "new", run / "records.jsonl")
     index.refresh()
-    assert index.curves("a")["columns"]["score"] == [9.0] and index.curves("a")["restarts"] == 1
+    assert index.curves(["a"])["a"]["columns"]["score"] == [9.0] and index.curves(["a"])["a"]["restarts"] == 1
 
 
 def test_new_runs_appear_and_removed_ones_go(index):
@@ -149,8 +149,8 @@ def test_hostile_records_are_counted_and_harm_nothing(index):
         file.write(b'nonsense\n\xff\xfe\n[1]\n{"kind": "iteration", "steps": 1e999}\n')
     row = rows(index)["a"]
     assert row["records"] == 2 and row["warnings"] == 7 and row["score"] == 0.0
-    json.dumps(index.curves("a"), allow_nan=False)
-    assert index.curves("a")["columns"]["score"] == [0.0, None]
+    json.dumps(index.curves(["a"]), allow_nan=False)
+    assert index.curves(["a"])["a"]["columns"]["score"] == [0.0, None]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_hostile_records_are_counted_and_harm_nothing(index):
 def test_hostile_files_harm_nothing(index, name, content):
     run = make_run(index.root.path / "a", 1)
     (run / name).write_bytes(content)
-    json.dumps([rows(index)["a"], index.detail("a"), index.episodes("a"), index.curves("a")], allow_nan=False)
+    json.dumps([rows(index)["a"], index.detail("a"), index.episodes("a"), index.curves(["a"])], allow_nan=False)
 
 
 def test_games_are_thinned_and_averaged(index):
@@ -198,7 +198,7 @@ def test_of_very_many_records_some_are_left_out_evenly(index, monkeypatch):
         append(run, record(k, float(k)))
         if k % 5 == 0:
             index.refresh()
-    row, kept = rows(index)["a"], index.curves("a")["columns"]
+    row, kept = rows(index)["a"], index.curves(["a"])["a"]["columns"]
     assert row["score"] == row["best"] == 36.0 and row["records"] == 37 and row["warnings"] == 0
     assert kept["score"] == [0.0, 8.0, 16.0, 24.0, 32.0, 36.0] and kept["steps"][-1] == 3_700
     assert kept["updates"] == [25.0 * (score + 1) for score in kept["score"]]  # sums over those left out too
@@ -218,3 +218,65 @@ def test_evaluations_tell_their_criterion(index):
     first, second, third = index.detail("a")["evaluations"]
     assert first["risk"] == {"criterion": "cvar:0.1", "mean": 3.0, "difference": -1.0, "interval": [-2.0, 0.5]}
     assert second["risk"] is None and third["risk"] is None
+
+
+def test_a_million_lines_are_read_some_at_a_time_and_other_runs_do_not_wait(index, monkeypatch):
+    """Counted in lines: here a hundred a look."""
+    from c2d.web import run as module
+
+    monkeypatch.setattr("c2d.web.index._RECORDS", 100)
+    parsed, calls = module.parsed, []
+    monkeypatch.setattr(module, "parsed", lambda line: calls.append(line) or parsed(line))
+    root = index.root.path
+    big = old(make_run(root / "a-big", 0, "interrupted"))
+    append(big, *(record(k, float(k % 500)) for k in range(950)))
+    for k in range(3):
+        old(make_run(root / f"small-{k}", 4, "finished"))
+    looks = 0
+    while looks == 0 or index.reading:
+        calls.clear()
+        index.refresh()
+        looks += 1
+        assert 0 < len(calls) <= 100
+        if looks == 2:  # the small ones came before the rest of the big one
+            assert [index.rows[f"small-{k}"]["records"] for k in range(3)] == [4, 4, 4]
+            assert index.rows["a-big"]["reading"] and 0 < index.rows["a-big"]["records"] < 200
+            assert index.curves(["a-big"])["a-big"]["reading"]
+    row = index.rows["a-big"]
+    assert looks == 10 and row["records"] == 950 and not row["reading"]
+    assert (row["score"], row["best"], row["steps"]) == (449.0, 499.0, 95_000) and row["state"] == "finished"
+    assert index.curves(["a-big"])["a-big"]["columns"]["score"] == [float(k % 500) for k in range(950)]
+
+
+def test_records_that_change_while_they_are_read(index, monkeypatch):
+    monkeypatch.setattr("c2d.web.index._RECORDS", 100)
+    run = old(make_run(index.root.path / "a", 0, None))
+    append(run, *(record(k, 1.0) for k in range(500)))
+    rows(index)
+    assert index.rows["a"]["reading"] and index.rows["a"]["speed"] == 20.0
+    (run / "records.jsonl").write_text("".join(json.dumps(record(k, 2.0)) + "\n" for k in range(150)))
+    index.refresh()
+    index.refresh()
+    row = index.rows["a"]
+    assert (row["records"], row["score"], row["best"], row["restarts"], row["reading"]) == (150, 2.0, 2.0, 1, False)
+
+
+def test_games_are_read_some_for_each_answer(index, monkeypatch):
+    monkeypatch.setattr("c2d.web.index._EPISODES", 1_000)
+    run = make_run(index.root.path / "a", 1)
+    lines = [f"0,{k},{k % 10}.0,7" for k in range(1, 3_500)]
+    (run / "episodes.csv").write_text("iteration,step,score,length\n" + "\n".join(lines) + "\n1,1,nan,7\n1,2,x,7\n")
+    rows(index)
+    answers = [index.episodes("a") for _ in range(4)]
+    assert [answer["count"] for answer in answers] == [999, 1_999, 2_999, 3_500]
+    assert [answer["reading"] for answer in answers] == [True, True, True, False]
+    assert answers[-1]["score"][-1] is None and answers[-1]["mean"][-1] == pytest.approx(4.5)
+    (run / "episodes.csv").write_text("iteration,step,score,length\n0,1,2.5,7\n")
+    assert index.episodes("a") == {
+        "count": 1,
+        "reading": False,
+        "step": [1],
+        "score": [2.5],
+        "mean": [2.5],
+        "length": [7],
+    }

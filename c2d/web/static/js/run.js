@@ -59,7 +59,7 @@ function drawCharts() {
 function drawGames() {
   if (!episodes) return;
   const { count: total, step, score: scores, mean } = episodes;
-  byId("games-note").textContent = `${total.toLocaleString("en-US")} whole games by step${total > step.length ? `, ${step.length.toLocaleString("en-US")} of them shown` : ""}`;
+  byId("games-note").textContent = `${total.toLocaleString("en-US")} whole games by step${total > step.length ? `, ${step.length.toLocaleString("en-US")} of them shown` : ""}${episodes.reading ? "; more are being read" : ""}`;
   gamesChart.options.xLabel = "steps";
   gamesChart.set(total ? [
     { label: "score of one game", color: color("soft"), x: step, y: scores, scatter: true },
@@ -82,7 +82,7 @@ function drawHead() {
     el("a.button", { href: `/?run=${encodeURIComponent(row.id)}` }, "Among all runs"),
     detail.report ? el("a.button", { href: `/api/report?run=${encodeURIComponent(row.id)}`, target: "_blank", rel: "noopener" }, "Report") : null,
   ].filter(Boolean));
-  const trouble = row.error || (detail.trouble ? `Its records cannot be read: ${detail.trouble}` : "") || (detail.damaged ? `${lines(detail.damaged)} of its records cannot be read.` : "");
+  const trouble = (row.reading ? `Its records are still being read: ${row.records.toLocaleString("en-US")} so far.` : "") || row.error || (detail.trouble ? `Its records cannot be read: ${detail.trouble}` : "") || (detail.damaged ? `${lines(detail.damaged)} of its records cannot be read.` : "");
   byId("trouble").textContent = trouble;
   byId("trouble").classList.toggle("hidden", !trouble);
   const last = (name) => columns?.[name].findLast((value) => value !== null) ?? null;
@@ -197,7 +197,20 @@ async function load() {
   ]);
   drawAll();
   drawGames();
+  if (episodes.reading && !waiting) readGames().catch(fail);
 }
+
+/** A long list of games comes piece by piece. */
+async function readGames() {
+  waiting = true;
+  while (episodes.reading) {
+    await new Promise((done) => setTimeout(done, 500));
+    episodes = await get("/api/episodes", { run: id });
+  }
+  waiting = false;
+  drawGames();
+}
+let waiting = false;
 
 function fail(error) {
   byId("title").textContent = "This run cannot be shown";
@@ -211,7 +224,7 @@ function take(message) {
     if (known >= 0) others[known] = row;
     else others.push(row);
     if (row.id !== id) continue;
-    const key = `${row.records}:${row.steps}:${row.state}:${row.warnings}`;
+    const key = row.reading ? "reading" : `${row.records}:${row.steps}:${row.state}:${row.warnings}`;
     if (key !== shownKey) load().catch(fail);
     shownKey = key;
   }

@@ -94,7 +94,7 @@ function fill(line, row) {
   cell.recipe.textContent = row.recipe;
   cell.env.textContent = row.env;
   cell.seed.textContent = row.seed ?? "–";
-  const more = row.resumable ? "resumable" : row.warnings ? `${row.warnings} ${row.warnings === 1 ? "warning" : "warnings"}` : "";
+  const more = row.reading ? "still reading" : row.resumable ? "resumable" : row.warnings ? `${row.warnings} ${row.warnings === 1 ? "warning" : "warnings"}` : "";
   cell.state.replaceChildren(el("span.badge", { "data-state": row.state, title: row.error || null }, row.state, more ? el("span.more", {}, more) : null));
   cell.progress.replaceChildren(...progress(row));
   cell.score.textContent = score(row.score);
@@ -209,7 +209,7 @@ async function draw() {
   show(env);
 }
 
-const keyOf = (row) => `${row.restarts}:${row.records}`;
+const keyOf = (row) => `${row.restarts}:${row.reading ? "reading" : row.records}`;
 
 function show(env) {
   const axis = byId("axis").value;
