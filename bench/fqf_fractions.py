@@ -26,8 +26,8 @@ from c2d.training.session import Session
 
 HEADER = (
     "| environment | updates | weights bit-equal to the first | never had a gradient | bit-equal, had gradients "
-    "been averaged | moved, rms | in exact sums, rms | weights, rms | shares of the fractions at first | largest change "
-    "of a share |\n" + "|---" * 10 + "|"
+    "been averaged | moved, rms | in exact sums, rms | weights, rms | shares of the fractions at first | largest "
+    "change of a share |\n" + "|---" * 10 + "|"
 )
 
 
@@ -91,8 +91,8 @@ def measure(env: str, updates: int, marks: int) -> list[str]:
             change = (shares() - before).abs().max().item()
             rows.append(
                 f"| {env} | {session.learner.updates:,} | {same:.1f} % | {exact.still():.1f} % | "
-                f"{averaged.still():.1f} % | {moved:.1e} | {should:.1e} | {size:.1e} | {before.min().item():.3f} to {before.max().item():.3f} | "
-                f"{change:.1e} |"
+                f"{averaged.still():.1f} % | {moved:.1e} | {should:.1e} | {size:.1e} | "
+                f"{before.min().item():.3f} to {before.max().item():.3f} | {change:.1e} |"
             )
             print(rows[-1], flush=True)
     session.env.close()
@@ -118,9 +118,9 @@ def main() -> None:
         "The row `fqf` trained from scratch, seed 1. The fraction network's rate is the paper's, 2.5e-9: how far do "
         "its weights move, and how much of it is lost because float32 cannot hold the sum of a weight and a far "
         'smaller step? "Exact sums" takes the same steps from the same gradients in float64. Shares are those of 32 '
-        "stored observations, with the encoder as it was at first, so that only the fraction network makes them change; "
-        "32 equal ones would be 0.031 each. The authors sum the gradient over the batch, and so does the row; one "
-        "column says what the mean would do.",
+        "stored observations, with the encoder as it was at first, so that only the fraction network makes them "
+        "change; 32 equal ones would be 0.031 each. The authors sum the gradient over the batch, and so does the row; "
+        "one column says what the mean would do.",
         "",
         HEADER,
         *rows,

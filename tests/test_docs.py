@@ -1,5 +1,7 @@
 """The documentation's Python is run, in order, as a reader would run it."""
 
+import importlib.util
+import json
 import re
 import shlex
 from pathlib import Path
@@ -8,6 +10,8 @@ import pytest
 
 from c2d.cli.main import main
 from c2d.config import default_config, flat, to_json
+from c2d.reporting.runs import RunRecords
+from c2d.sweep.shipped import shipped_plan
 from tests.cli.tiny_runs import tiny_run
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -82,3 +86,20 @@ def test_the_readmes_table_of_settings_has_the_defaults():
                 assert default in numbers, (name, value)
             seen += 1
     assert seen >= 30
+
+
+@pytest.mark.parametrize("plan", ["minatar", "minatar-c2d"])
+def test_the_studies_say_which_rows_have_changed_since(plan):
+    """Today's settings against those in the records: when a row changes, the page must say so."""
+    where = importlib.util.spec_from_file_location("minatar_study", DOCS.parent / "bench" / "minatar_study.py")
+    study = importlib.util.module_from_spec(where)
+    where.loader.exec_module(study)
+    shipped, found = shipped_plan(plan), {}
+    for path in (DOCS / "results" / "records" / "minatar").glob("*.jsonl"):
+        header = json.loads(path.read_text().partition("\n")[0])
+        game = header["config"]["env"]
+        name = path.stem.removeprefix(f"{game.replace('/', '-')}-").rpartition("-s")[0]
+        if game in shipped.envs and name in {variant.name for variant in shipped.variants}:
+            found.setdefault((name, game), []).append(RunRecords(path, header, (), None))
+    assert len(found) >= len(shipped.variants)
+    assert study.age(found, shipped) in (DOCS / "results" / f"{plan}.md").read_text().splitlines()
