@@ -6,12 +6,19 @@ import sys
 from c2d.envs import atari
 from c2d.envs.protocols import AtariRules
 from c2d.envs.trial import digest
-from c2d.training.checkpoint import _from_json
+
+
+def encode(task: dict) -> str:
+    return json.dumps(task, default=lambda data: {"hex": data.hex()})
+
+
+def decode(text: str) -> dict:
+    return json.loads(text, object_hook=lambda value: bytes.fromhex(value["hex"]) if "hex" in value else value)
 
 
 def main(source: str, target: str) -> None:
-    with open(source, "rb") as file:
-        task = _from_json(file.read())
+    with open(source) as file:
+        task = decode(file.read())
     atari.RESTART_EVERY = task["restart_every"]
     answers = []
     for number, point in enumerate(task["points"]):

@@ -20,7 +20,7 @@ from c2d.envs.protocols import PROTOCOLS
 from c2d.envs.trial import digest
 from c2d.envs.trial import play as play_trial
 from c2d.errors import UserError
-from c2d.training.checkpoint import _to_json
+from tests.envs.replay_worker import encode
 
 PAPER = PROTOCOLS["c2d-paper"]
 ROOT = Path(__file__).parents[2]
@@ -42,20 +42,20 @@ def test_same_seed_same_game_and_another_seed_another() -> None:
 
 @pytest.mark.parametrize("key", ["qbert", "yarsrevenge", "breakout", "assault"])
 def test_restoring_in_a_fresh_process_is_exact(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """40 random points, into new emulators and used ones; 30 further steps each, over lives, ends and caps of games."""
-    monkeypatch.setattr(atari, "RESTART_EVERY", 60)  # so that games are restored from their start and from later on
+    """20 random points, into new emulators and used ones; 30 further steps each, over lives, ends and caps of games."""
+    monkeypatch.setattr(atari, "RESTART_EVERY", 40)  # so that games are restored from their start and from later on
     rules = replace(PAPER, cap_steps=310)
     rng = np.random.default_rng(17)
     game = AtariGame(key, rules, seed=3)
-    saves = np.cumsum(rng.integers(1, 24, size=40)).tolist()
+    saves = np.cumsum(rng.integers(1, 48, size=20)).tolist()
     actions, trace, states = play_trial(game, saves[-1] + 30, saves)
     points = [{"state": state, "actions": actions[at : at + 30]} for at, state in states.items()]
     source, target = tmp_path / "points.json", tmp_path / "answers.json"
-    source.write_bytes(_to_json({"game": key, "rules": asdict(rules), "points": points, "restart_every": 60}))
+    source.write_text(encode({"game": key, "rules": asdict(rules), "points": points, "restart_every": 40}))
     command = [sys.executable, "-m", "tests.envs.replay_worker", str(source), str(target)]
     subprocess.run(command, cwd=ROOT, check=True)
     answers = json.loads(target.read_text())
-    assert len(answers) == 40
+    assert len(answers) == 20
     wrong = [at for at, answer in zip(states, answers, strict=True) if answer != trace[at : at + 30]]
     assert wrong == []
     assert any(step[5] for step in trace)  # whole games ended on the way
