@@ -81,7 +81,7 @@ def why_not_exact(name: str, rules: Rules) -> str | None:
     """Why runs of this environment do not resume exactly; None if nothing speaks against it.
 
     Atari games are known from the study where it was made with this version of ale-py, and tried out elsewhere,
-    which takes less than a second. Other environments are checked whenever they are restored.
+    which takes about a second. Other environments are checked whenever they are restored.
     """
     if not name.startswith("atari/"):
         return None
