@@ -7,7 +7,7 @@ PEERS := .venv-peers
 PUBLISHED ?= ../shared/data
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart browser test test-published check format bench bench-lens bench-peers study-learning study-faults study-server study-minatar study-sweeps study-rates clean
+.PHONY: help setup quickstart browser test test-published check format bench bench-lens bench-peers study-learning study-faults study-server study-minatar study-sweeps study-rates clean test-emulator
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -38,6 +38,9 @@ test: $(READY) browser ## run the default test suite (no network, below 5 minute
 
 test-published: $(READY) ## check against the published data in $(PUBLISHED)
 	C2D_PUBLISHED=$(PUBLISHED) $(BIN)/python -m pytest -m published
+
+test-emulator: $(READY) ## save and restore all 55 Atari games in fresh processes and write docs/results/emulator.md (20 minutes)
+	$(BIN)/python bench/emulator.py --out docs/results/emulator.md
 
 check: $(READY) ## format, lint and types
 	$(BIN)/ruff format --check .

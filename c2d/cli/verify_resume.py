@@ -9,16 +9,21 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tyro
 
 from c2d.cli.settings import options
 from c2d.errors import UserError
 
+if TYPE_CHECKING:
+    from c2d.config import Config
+
 DESCRIPTION = (
     "Prove on this machine that a run killed with kill -9 and resumed gives, bit for bit, what an uninterrupted run "
     "gives: records, episodes, weights, optimizer, replay, random generators, the game. Exit code 1 if it does not."
 )
+POINTS, STEPS, AFTER = 10, 2_500, 100  # of Atari games saved and restored beside the killed run
 
 
 @dataclass(frozen=True)
@@ -60,10 +65,11 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _verify(chosen: VerifyResume, where: Path) -> bool:
-    from c2d.config import Checkpointing, Config, default_config
+    from c2d.config import Checkpointing, default_config
+    from c2d.envs.trial import NOT_EXACT
     from c2d.training.verification import verify
 
-    config: Config = default_config(chosen.env, chosen.recipe, seed=chosen.seed, threads=chosen.threads)
+    config = default_config(chosen.env, chosen.recipe, seed=chosen.seed, threads=chosen.threads)
     length = chosen.steps // 2
     schedule = dataclasses.replace(
         config.agent.schedule,
@@ -90,4 +96,23 @@ def _verify(chosen: VerifyResume, where: Path) -> bool:
     wrong = [c.part for c in comparisons if not c.equal]
     times = "once" if chosen.kills == 1 else f"{chosen.kills} times"
     print(f"\nkilled {times}, resumed: " + (f"DIFFERENT in {', '.join(wrong)}" if wrong else "equal, bit for bit"))
+    continues = _continues(config)
+    if not continues or "environment" in wrong:
+        print(NOT_EXACT)
+    return continues and not wrong
+
+
+def _continues(config: Config) -> bool:
+    """More moments of an Atari game than a few kills meet: saved, restored in new emulators, compared."""
+    from c2d.envs.make import make
+    from c2d.envs.trial import unequal
+
+    if not config.env.startswith("atari/"):
+        return True
+    wrong = unequal(lambda: make(config.env, config.rules, config.seed), POINTS, STEPS, AFTER)
+    at = f", DIFFERENT after steps {', '.join(map(str, wrong))}" if wrong else ""
+    print(
+        f"{config.env}, {STEPS:,} random steps, saved {POINTS} times, restored in new emulators, "
+        f"{AFTER} steps compared: {POINTS - len(wrong)} of {POINTS} equal{at}"
+    )
     return not wrong

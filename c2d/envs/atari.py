@@ -1,25 +1,33 @@
 """One Atari game under given rules, on the emulator of ale-py.
 
 Stickiness is applied here, frame by frame, and the emulator runs without its own, because its saved state
-omits the last executed action. So a saved game continues exactly, in any process.
+omits the last executed action.
+
+The emulator's state omits more (see emulator.py), so a game is not restored from its state at that moment: it is played
+again from a restart point with the actions taken since, and must arrive in the state it was saved in. The restart
+point is one of at least RESTART_EVERY steps before, or else the game's start, where the emulator is reset, which clears
+what its state omits.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from c2d.envs import emulator
 from c2d.envs.games import game as game_row
 from c2d.envs.protocols import AtariRules, protocol_name
-from c2d.envs.spec import EnvSpec
+from c2d.envs.spec import Astray, EnvSpec, check_actions
 from c2d.errors import UserError
 from c2d.types import GameEnd, Opening, Step
 
 NOOP = 0
+RESTART_EVERY = 1_000  # agent steps between restart points; the emulator makes some thousands a second
 
 
 class AtariGame:
@@ -31,6 +39,7 @@ class AtariGame:
         streams = np.random.SeedSequence(seed).spawn(2)
         self._rng = np.random.Generator(np.random.PCG64(streams[0]))  # stickiness and idle starts
         self._rom = _rom_path(row.rom)
+        self._from_start_only = emulator.from_start_only(key, _version())
         self._ale = _load(self._rom, seed=int(streams[1].generate_state(1)[0] >> 1))
         legal = self._ale.getLegalActionSet() if rules.full_action_set else self._ale.getMinimalActionSet()
         self._actions = [action.value for action in legal]
@@ -51,6 +60,9 @@ class AtariGame:
         self._lives = 0
         self._steps = self._frames = 0  # of the whole game
         self._score = 0.0
+        self._start: dict[str, Any] = {}  # the emulator before the game, and the generator
+        self._points: list[dict[str, Any]] = []  # at most two, of the middle of the game
+        self._taken = bytearray()  # actions since the game's start
         # bound once: these are called for every emulated frame
         self._act = self._ale.act
         self._lives_now = self._ale.lives
@@ -72,6 +84,7 @@ class AtariGame:
         reward, ended = self._emulate(self._actions[action], repeats)
         self._score += reward
         self._steps += 1
+        self._taken.append(action)
         if not ended and repeats > 1:
             self._take()
             frame = self._resize(pooled=True)
@@ -79,6 +92,8 @@ class AtariGame:
             frame = self._frame()
         capped = self._steps == rules.cap_steps or self._frames == rules.cap_frames
         if not ended and not capped:
+            if self._steps % RESTART_EVERY == 0 and not self._from_start_only:
+                self._points = [*self._points[-1:], self._point()]
             return Step(frame, reward, False, False, None, None)
         return self._end(frame, reward, ended, capped)
 
@@ -116,6 +131,9 @@ class AtariGame:
 
     def _reset_game(self) -> None:
         """A new game, past its idle frames, which belong to no step and score nothing."""
+        self._start = {**emulator.seal(emulator.state_of(self._ale)), "rng": self._rng.bit_generator.state}
+        self._points = []
+        self._taken = bytearray()
         self._ale.reset_game()
         if self.rules.noop_max > 0:
             for _ in range(int(self._rng.integers(1, self.rules.noop_max + 1))):
@@ -138,8 +156,67 @@ class AtariGame:
     def save(self) -> dict[str, Any]:
         """All that the rest of the game depends on, as plain values; the frame stack is the caller's."""
         return {
-            "ale": self._ale.cloneState(include_rng=True).serialize(),
-            "rng": self._rng.bit_generator.state,
+            "start": self._start,
+            "restart": self._points[0] if len(self._points) == 2 else None,
+            "actions": bytes(self._taken),
+            "check": self._digest(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue exactly where `save` was called. `render` shows the screen again after the next step."""
+        if "start" not in state:
+            self._restore_older(state)
+            return
+        actions, start, restart = state["actions"], state["start"], state["restart"]
+        if not isinstance(actions, bytes):
+            raise ValueError(f"the actions are {type(actions).__name__}, not bytes")
+        check_actions(list(actions), self.spec.actions)
+        for point in (restart, start):  # from the start again if the emulator's state proves useless
+            if point is not None and self._play_again(start, point, actions) and self._digest() == state["check"]:
+                return
+        raise Astray(f"{self.spec.name}: the game, played again with its {len(actions)} actions, is not the one saved")
+
+    def _play_again(self, start: dict[str, Any], point: dict[str, Any], actions: bytes) -> bool:
+        """Take the actions after `point` again. Returns whether the game lasted."""
+        self._put_back(point)
+        self._start, done = start, self._steps - start.get("steps", 0)
+        if not 0 <= done <= len(actions):
+            raise ValueError(f"a restart point is of step {self._steps} of a game of {len(actions)} steps")
+        self._points = [] if point is start else [point]
+        self._taken = bytearray(actions[:done])
+        return all(self.step(action).game is None for action in actions[done:])
+
+    def _put_back(self, point: dict[str, Any]) -> None:
+        """The state of one moment. The game's start is the one before the emulator is reset."""
+        emulator.put_into(self._ale, emulator.opened(point))
+        self._rng.bit_generator.state = point["rng"]
+        if "steps" not in point:
+            self._reset_game()
+            return
+        counts = {name: point[name] for name in ("lives", "steps", "frames")}
+        if any(type(count) is not int or count < 0 for count in counts.values()):
+            raise ValueError(f"the game's counters are {counts}")
+        if point["last"] not in (NOOP, *self._actions):
+            raise ValueError(f"the action executed last is {point['last']}; accepted: one of {self._actions}")
+        self._last, self._score = point["last"], float(point["score"])
+        self._lives, self._steps, self._frames = counts.values()
+
+    def _restore_older(self, state: dict[str, Any]) -> None:
+        """A state as it was written when only the emulator's own was saved, which becomes the game's start."""
+        if not isinstance(state["ale"], bytes):
+            raise ValueError(f"the emulator's state is {type(state['ale']).__name__}, not bytes")
+        start = {**state, **emulator.seal(state["ale"])}
+        self._play_again(start, start, b"")
+        if emulator.state_of(self._ale) != state["ale"]:  # it had no hash
+            raise ValueError("the emulator's state is not one of this game and this version of ale-py")
+        if self._from_start_only:
+            raise Astray(f"{self.spec.name}: the game was saved in a way that does not bring it back with this ale-py")
+
+    def _point(self) -> dict[str, Any]:
+        return {**emulator.seal(emulator.state_of(self._ale)), "rng": self._rng.bit_generator.state, **self._counters()}
+
+    def _counters(self) -> dict[str, Any]:
+        return {
             "last": self._last,
             "lives": self._lives,
             "steps": self._steps,
@@ -147,23 +224,14 @@ class AtariGame:
             "score": self._score,
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue exactly where `save` was called. `render` shows the screen again after the next step."""
-        from ale_py import ALEState
-
-        self._ale.restoreState(ALEState(state["ale"]))
-        self._rng.bit_generator.state = state["rng"]
-        self._last = state["last"]
-        self._lives = state["lives"]
-        self._steps = state["steps"]
-        self._frames = state["frames"]
-        self._score = state["score"]
+    def _digest(self) -> str:
+        """A hash of this moment: equal for equal futures."""
+        facts = json.dumps([self._counters(), self._rng.bit_generator.state], sort_keys=True)
+        return hashlib.sha256(emulator.state_of(self._ale) + facts.encode()).hexdigest()
 
     # ------------------------------------------------------------------ describing
 
     def passport(self) -> dict[str, Any]:
-        import ale_py
-
         return {
             "env": self.spec.name,
             "protocol": protocol_name(self.rules),
@@ -171,7 +239,7 @@ class AtariGame:
             "resize_kernel": self._resize.name,
             "actions": list(self.spec.action_names),
             "rom_md5": hashlib.md5(self._rom.read_bytes()).hexdigest(),
-            "ale_py": ale_py.__version__,
+            "ale_py": _version(),
             "pooling": "maximum of the last two frames of a step, grayscale",
             "score": "raw, whole games",
         }
@@ -182,6 +250,13 @@ class AtariGame:
 
     def close(self) -> None:
         """The emulator is freed with this object."""
+
+
+def _version() -> str:
+    import ale_py
+
+    version: str = ale_py.__version__
+    return version
 
 
 def _rom_path(rom: str) -> Path:

@@ -73,6 +73,15 @@ class Astray(Exception):
     """A game that was played again from its seed and its actions did not lead where it had led before."""
 
 
+def check_actions(actions: Any, count: int) -> None:
+    """ValueError unless these are actions of a game, as they are saved."""
+    if not isinstance(actions, list):
+        raise ValueError(f"the actions of the game are {type(actions).__name__}, not a list")
+    for number, action in enumerate(actions):
+        if type(action) is not int or not 0 <= action < count:
+            raise ValueError(f"action {number} of the game is {action!r}; accepted: 0 to {count - 1}")
+
+
 class Moves:
     """The way back into a game that cannot be saved: its number, from which its seed follows, and its actions."""
 
@@ -89,6 +98,9 @@ class Moves:
 
     def play_again(self, env: Environment, state: dict[str, Any]) -> None:
         """Take the actions again in a game that `env.start` begins; its last frame must be the one saved."""
+        if type(state["game"]) is not int or state["game"] < 0:
+            raise ValueError(f"the number of the game is {state['game']!r}; accepted: 0 or more")
+        check_actions(state["actions"], env.spec.actions)
         frame = env.start().frame
         for number, action in enumerate(state["actions"]):
             step = env.step(action)

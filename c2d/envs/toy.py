@@ -149,6 +149,8 @@ class ToyGame:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
+        if state["state"] not in range(len(self._toy.states)):
+            raise ValueError(f"the state is {state['state']!r}; accepted: 0 to {len(self._toy.states) - 1}")
         self._state, self._steps, self._score = state["state"], state["steps"], state["score"]
         self._rng.bit_generator.state = state["rng"]
 

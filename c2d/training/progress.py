@@ -24,13 +24,14 @@ _LINE = 30.0  # seconds between lines when there is no terminal
 
 
 def headline(header: dict[str, Any]) -> str:
-    """What runs, in one line: recipe, environment, seed, protocol with hash, versions, threads."""
+    """What runs, in one line: recipe, environment, seed, protocol with hash, versions, threads, doubts."""
     config, facts = header["config"], header["passport"]
     names = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
+    doubt = f" | {header['resume']}" if header.get("resume") else ""
     return (
         f"c2d train {config['env']} --recipe {config['recipe']} --seed {config['seed']} "
         f"--iterations {config['iterations']} | protocol {facts['protocol']} [{facts['hash']}] | {names} | "
-        f"{config['device']}, {_count(header[MEASURED]['threads'], 'thread')}"
+        f"{config['device']}, {_count(header[MEASURED]['threads'], 'thread')}{doubt}"
     )
 
 

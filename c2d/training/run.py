@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from c2d.config import Checkpointing, Config, to_json, validate
 from c2d.devices import prepare_torch
+from c2d.envs.trial import why_not_exact
 from c2d.errors import UserError
 from c2d.training.checkpoint import Checkpoint, Checkpoints
 from c2d.training.disk import check_space
@@ -170,6 +171,7 @@ class _Run:
             "config": to_json(same),
             "passport": facts,
             "versions": versions(),
+            "resume": why_not_exact(self.session.env.spec.name, config.rules),
             MEASURED: {**machine(threads), "started": time.time(), "checkpoint": to_json(config.checkpoint)},
         }
 
@@ -178,8 +180,11 @@ class _Run:
         session, now = self.session, self.header
         before, *self.records = checkpoint.records
         unlike = why_inexact(before, now["versions"], now[MEASURED])
-        self.header = {**before, "config": now["config"], "passport": now["passport"]}
-        exact = f"exactness is not promised here: {', '.join(unlike)}" if unlike else "exact"
+        self.header = {**before, **{name: now[name] for name in ("config", "passport", "resume")}}
+        if session.astray:
+            exact = "not exact, a new game begins"
+        else:
+            exact = f"exactness is not promised here: {', '.join(unlike)}" if unlike else now["resume"] or "exact"
         made = f"step {session.step:,}" + (f" ({session.history:,} random steps)" if session.filling else "")
         redo = _last_known_step(self.run_dir, session.step)
         again = f"; steps {session.step:,} to {redo:,} or later are made again" if redo > session.step else ""

@@ -93,6 +93,7 @@ class Session:
         self.iteration = 0  # iterations completed
         self.tally = Tally()
         self.chosen: int | None = None  # the action that is being carried out; kept if the environment fails
+        self.astray: str | None = None  # why the game of a checkpoint could not be continued
         self.sound = True  # whether the run can be continued from what is here: not in the middle of learning
 
     @property
@@ -199,10 +200,9 @@ class Session:
         try:
             self.env.restore(state["environment"])
         except Astray as error:
-            self.chosen = None
+            self.chosen, self.astray = None, str(error)
             self._begin()
-            return str(error)
-        return None
+        return self.astray
 
     def close(self) -> None:
         self.env.close()

@@ -108,6 +108,20 @@ def test_verify_resume_tells_a_difference(capsys, monkeypatch):
     assert "DIFFERENT in replay" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("wrong", "code"), [([], 0), ([7, 1_200], 1)])
+def test_verify_resume_tells_a_game_that_does_not_continue_as_saved(wrong, code, capsys, monkeypatch):
+    monkeypatch.setattr("c2d.training.verification.verify", lambda *_: [Comparison("environment", "1", "1")])
+    monkeypatch.setattr("c2d.envs.trial.unequal", lambda *_: wrong)
+    try:
+        assert main(["verify-resume", "pong"]) == code == 0
+    except SystemExit as end:
+        assert end.code == code == 1
+    out = capsys.readouterr().out
+    assert "atari/pong, 2,500 random steps, saved 10 times" in out
+    assert ("resume is not exact for this game" in out) == bool(wrong)
+    assert ("8 of 10 equal, DIFFERENT after steps 7, 1200" if wrong else "10 of 10 equal\n") in out
+
+
 def test_verify_resume_of_an_inexact_environment(capsys, tmp_path, monkeypatch):
     """An environment that the seed does not determine is found out."""
     (tmp_path / "unseeded_env.py").write_text(
@@ -123,7 +137,8 @@ def test_verify_resume_of_an_inexact_environment(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match="1"):
         main(["verify-resume", "unseeded_env:Env", "--steps", "80", "--kills", "1"])
-    assert "DIFFERENT in" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "DIFFERENT in" in out and "resume is not exact for this game" in out
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,12 @@ class FakeEmulator:
         self.resets = 0
         self.frame = 0
 
+    def cloneState(self, include_rng: bool) -> "FakeEmulator":
+        return self
+
+    def serialize(self) -> bytes:
+        return f"{self.resets} {self.frame}".encode()
+
     def reset_game(self) -> None:
         self.resets += 1
         self.frame = 0

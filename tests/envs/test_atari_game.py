@@ -12,12 +12,15 @@ import cv2
 import numpy as np
 import pytest
 
+from c2d.envs import atari
 from c2d.envs.atari import AtariGame
 from c2d.envs.games import GAMES
 from c2d.envs.make import make
 from c2d.envs.protocols import PROTOCOLS
+from c2d.envs.trial import digest
+from c2d.envs.trial import play as play_trial
 from c2d.errors import UserError
-from tests.envs.replay_worker import digest, encode
+from tests.envs.replay_worker import encode
 
 PAPER = PROTOCOLS["c2d-paper"]
 ROOT = Path(__file__).parents[2]
@@ -37,39 +40,39 @@ def test_same_seed_same_game_and_another_seed_another() -> None:
     assert traces[0] == traces[1] != traces[2]
 
 
-@pytest.mark.parametrize("key", ["breakout", "pong", "mspacman", "assault"])
-def test_restoring_in_a_fresh_process_is_exact(key: str, tmp_path: Path) -> None:
-    """40 random points, into new emulators and used ones; 30 further steps each, over lives, ends and caps of games."""
+@pytest.mark.parametrize("key", ["qbert", "yarsrevenge", "breakout", "assault"])
+def test_restoring_in_a_fresh_process_is_exact(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 random points, into new emulators and used ones; 30 further steps each, over lives, ends and caps of games."""
+    monkeypatch.setattr(atari, "RESTART_EVERY", 40)  # so that games are restored from their start and from later on
     rules = replace(PAPER, cap_steps=310)
     rng = np.random.default_rng(17)
     game = AtariGame(key, rules, seed=3)
-    game.start()
-    trace, actions, states = [], [], {}
-    saves = np.cumsum(rng.integers(1, 24, size=40))
-    for number in range(int(saves[-1]) + 30):
-        if number in saves:
-            states[number] = encode(game.save())
-        actions.append(int(rng.integers(game.spec.actions)))
-        trace.append(digest(game.step(actions[-1])))
+    saves = np.cumsum(rng.integers(1, 48, size=20)).tolist()
+    actions, trace, states = play_trial(game, saves[-1] + 30, saves)
     points = [{"state": state, "actions": actions[at : at + 30]} for at, state in states.items()]
     source, target = tmp_path / "points.json", tmp_path / "answers.json"
-    source.write_text(json.dumps({"game": key, "rules": asdict(rules), "points": points}))
+    source.write_text(encode({"game": key, "rules": asdict(rules), "points": points, "restart_every": 40}))
     command = [sys.executable, "-m", "tests.envs.replay_worker", str(source), str(target)]
     subprocess.run(command, cwd=ROOT, check=True)
     answers = json.loads(target.read_text())
-    assert len(answers) == 40
+    assert len(answers) == 20
     wrong = [at for at, answer in zip(states, answers, strict=True) if answer != trace[at : at + 30]]
     assert wrong == []
     assert any(step[5] for step in trace)  # whole games ended on the way
+    assert any(state["restart"] for state in states.values()) == (key != "qbert")
 
 
-def test_saving_disturbs_nothing() -> None:
-    plain, saved = (AtariGame("breakout", PAPER, 2) for _ in range(2))
+@pytest.mark.parametrize("key", ["breakout", "qbert"])
+def test_saving_and_restart_points_disturb_nothing(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, saved = (AtariGame(key, PAPER, 2) for _ in range(2))
     plain.start()
     saved.start()
     for number in range(40):
         saved.save()
-        assert digest(plain.step(number % 4)) == digest(saved.step(number % 4))
+        monkeypatch.setattr(atari, "RESTART_EVERY", 1_000)
+        wanted = digest(plain.step(number % 4))
+        monkeypatch.setattr(atari, "RESTART_EVERY", 1)
+        assert digest(saved.step(number % 4)) == wanted
 
 
 def test_a_returned_frame_is_never_overwritten() -> None:
