@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
 import time
 from collections.abc import Sequence
@@ -107,7 +106,6 @@ def quickstart_config(seed: int) -> Config:
         seed=seed,
         threads=1,
         run_dir=str(_free(Path("runs") / f"quickstart-s{seed}")),
-        tensorboard=importlib.util.find_spec("tensorboard") is not None,
     )
 
 
