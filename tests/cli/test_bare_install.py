@@ -33,7 +33,7 @@ run("train", "alien", "--recipe", "iqn", "--help")
 run("train", "minatar/seaquest", "--help")
 run("recipes")
 run("recipes", "c51", "iqn", "--env", "minatar/freeway")
-run("sweep", "paper", "--dry-run", "--out", "sweep")
+run("sweep", "--recipes", "c2d", "--envs", "atari/a*", "--seeds", "1", "--keep-replay", "False", "--dry-run")
 """
     out, err = told(code, tmp_path)
     assert err == "" and out.count("[0] ") == 6, err

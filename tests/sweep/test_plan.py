@@ -7,8 +7,8 @@ import pytest
 from c2d.agents.parts import Categorical, Cramer, Quantile, Uniform
 from c2d.agents.recipes import find
 from c2d.config import default_config, validate
-from c2d.envs.make import make
 from c2d.envs.games import BENCHMARK
+from c2d.envs.make import make
 from c2d.errors import UserError
 from c2d.sweep.plan import Plan, fingerprint, multiply
 from c2d.sweep.shipped import PLANS, ablation_plan, shipped_plan
