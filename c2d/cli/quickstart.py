@@ -64,6 +64,7 @@ def attempt(seed: int, quiet: bool) -> Outcome:
     from c2d.evaluation.play import evaluate, random_scores
     from c2d.evaluation.statistics import summarize
     from c2d.reporting.quickstart import Outcome
+    from c2d.training.memory import keep_memory
     from c2d.training.record import MEASURED
     from c2d.training.rundir import load
 
@@ -76,6 +77,7 @@ def attempt(seed: int, quiet: bool) -> Outcome:
     chance = summarize([end.score for end in random_scores(make_env, RANDOM_GAMES, seed)])
     if not quiet:
         print(f"random play on {config.env}: mean {chance.mean:.2f} over {chance.games} games")
+    keep_memory()
     result = train(config, progress=not quiet)
     if result.state != "finished":
         print(f"stopped before the end: nothing to evaluate yet; see {result.run_dir.path}")

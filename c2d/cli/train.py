@@ -18,7 +18,9 @@ from c2d.errors import UserError
 def main(arguments: Sequence[str]) -> None:
     config = read(list(arguments))
     from c2d.api import train
+    from c2d.training.memory import keep_memory
 
+    keep_memory()
     result = train(config)
     if result.state == "finished":
         print(f"next: {result.run_dir.command('evaluate', config.env)}")
