@@ -9,11 +9,14 @@ os.environ.setdefault("RAY_worker_niceness", "0")  # its processes are waited fo
 
 import pytest
 import torch
+from hypothesis import settings
 
 from c2d.envs import resize
 from c2d.nets import native
 
 torch.set_num_threads(1)
+settings.register_profile("same", derandomize=True, database=None, deadline=None)
+settings.load_profile("same")
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import pytest
 
 from c2d.agents.parts import Categorical, Cramer, Quantile, Uniform
 from c2d.agents.recipes import find
-from c2d.config import default_config, validate
+from c2d.config import default_config
 from c2d.envs.games import BENCHMARK
 from c2d.envs.make import make
 from c2d.errors import UserError
@@ -130,9 +130,15 @@ def test_bad_settings(settings, message, tmp_path):
 
 
 @pytest.mark.parametrize("name", [name for name in PLANS if name != "paper"])
-def test_shipped_plans_are_whole(name, tmp_path):
-    for run in multiply(shipped_plan(name), tmp_path).runs:
-        validate(run.config)
+def test_shipped_plans_have_a_run_for_every_variant_environment_and_seed(name, tmp_path):
+    plan = shipped_plan(name)
+    runs, same = multiply(plan, tmp_path)
+    found = {(run.variant, run.config.env, run.config.seed) for run in runs}
+    envs = {run.config.env for run in runs}
+    assert len(found) == len(runs) and len(envs) >= len(plan.envs)
+    for variant in plan.variants:
+        if variant.name not in same:
+            assert {(variant.name, env, seed) for env in envs for seed in plan.seeds} <= found
 
 
 def test_the_papers_plan(tmp_path):
