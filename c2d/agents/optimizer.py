@@ -108,7 +108,7 @@ class Adam(_Moments):
         return norm
 
 
-class CentredRmsProp(_Moments):
+class CenteredRmsProp(_Moments):
     """θ ← θ − lr·g / √(E[g²] − E[g]² + ε), as in TensorFlow 1, where E[g²] begins at 1."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], optim: RmsProp) -> None:

@@ -66,7 +66,7 @@ _DOPAMINE = replace(
     optim=_ADAM,
 )
 
-# Mnih et al. 2015 with Dopamine's settings: Huber loss, centred RMSProp of rate 2.5e-4, decay 0.95, ε 1e-5.
+# Mnih et al. 2015 with Dopamine's settings: Huber loss, centered RMSProp of rate 2.5e-4, decay 0.95, ε 1e-5.
 DQN = replace(_DOPAMINE, head=Scalar(), loss=Huber(), optim=RmsProp())
 # Dopamine's later DQN: squared loss, Adam of rate 6.25e-5, ε 1.5e-4.
 DQN_ADAM = replace(_DOPAMINE, head=Scalar(), loss=Squared())
@@ -83,7 +83,7 @@ C51 = replace(
 
 # Adam of QR-DQN, IQN and FQF: rate 5e-5, ε 3.125e-4.
 _QUANTILE_ADAM = replace(_ADAM, learning_rate=5e-5, eps=3.125e-4)
-# Dabney et al. 2018a with Dopamine's settings: 200 quantiles, κ 1, 3 steps, prioritised replay.
+# Dabney et al. 2018a with Dopamine's settings: 200 quantiles, κ 1, 3 steps, prioritized replay.
 QR_DQN = replace(
     _DOPAMINE, head=Quantile(), loss=QuantileHuber(), n_step=3, sampler=Prioritized(), optim=_QUANTILE_ADAM
 )
@@ -94,7 +94,7 @@ MUNCHAUSEN_IQN = replace(IQN, bootstrap=Munchausen())
 # Yang et al. 2019: 32 proposed fractions, 1 step; RMSProp of rate 2.5e-9 for the fractions.
 FQF = replace(_DOPAMINE, head=Fraction(), loss=QuantileHuber(), optim=_QUANTILE_ADAM)
 
-# Dopamine's Rainbow: C51 with 3 steps and prioritised replay; Adam of rate 6.25e-5, ε 1.5e-4.
+# Dopamine's Rainbow: C51 with 3 steps and prioritized replay; Adam of rate 6.25e-5, ε 1.5e-4.
 RAINBOW = replace(_DOPAMINE, head=Categorical(), loss=CrossEntropy(), n_step=3, sampler=Prioritized())
 # All six ingredients (Hessel et al. 2018) as Dopamine arranges them: one shared noisy dense layer, dueling on it.
 RAINBOW_FULL = replace(RAINBOW, bootstrap=Double(), dueling=True, noisy=True, schedule=_NO_EPSILON)
@@ -119,7 +119,7 @@ _CASTRO = "Dopamine (Castro et al. 2018)"
 ROWS: dict[str, Row] = {
     "c2d": Row(C2D, "Lindenberg et al. 2022", "paper and authors' code", "C2D as its authors ran it"),
     "c2d-channel": Row(C2D_CHANNEL, "Lindenberg et al. 2022", "paper", "C2D in the paper's words"),
-    "c2d-per3": Row(C2D_PER3, "Lindenberg et al. 2022", "ours", "C2D with 3 steps and prioritised replay"),
+    "c2d-per3": Row(C2D_PER3, "Lindenberg et al. 2022", "ours", "C2D with 3 steps and prioritized replay"),
     "rainbow-c2d": Row(RAINBOW_C2D, "Lindenberg et al. 2022, last sentence", "ours", "also double and noisy"),
     "rainbow-c2d-full": Row(RAINBOW_C2D_FULL, "Lindenberg et al. 2022, last sentence", "ours", "also dueling"),
     "dqn": Row(DQN, "Mnih et al. 2015", _CASTRO, "one atom, Huber loss, RMSProp"),
@@ -132,7 +132,7 @@ ROWS: dict[str, Row] = {
     "iqn": Row(IQN, "Dabney et al. 2018b", _CASTRO, "quantiles at random fractions"),
     "fqf": Row(FQF, "Yang et al. 2019", "their paper", "quantiles at learned fractions"),
     "munchausen-iqn": Row(MUNCHAUSEN_IQN, "Vieillard et al. 2020", "their paper", "IQN with a soft policy"),
-    "rainbow": Row(RAINBOW, "Hessel et al. 2018", _CASTRO, "C51 with 3 steps and prioritised replay"),
+    "rainbow": Row(RAINBOW, "Hessel et al. 2018", _CASTRO, "C51 with 3 steps and prioritized replay"),
     "rainbow-full": Row(RAINBOW_FULL, "Hessel et al. 2018", "Dopamine's full Rainbow", "all six ingredients"),
 }
 RECIPES: dict[str, Recipe] = {name: row.recipe for name, row in ROWS.items()}

@@ -92,7 +92,7 @@ def atari_spec(key: str, rules: AtariRules) -> EnvSpec:
     )
 
 
-def human_normalised(key: str, score: float) -> float | None:
+def human_normalized(key: str, score: float) -> float | None:
     """(score - random) / (human - random): 0 is random play, 1 a human tester; None if not published."""
     row = game(key)
     if row.random is None or row.human is None:

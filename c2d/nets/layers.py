@@ -153,7 +153,7 @@ class PlainLinear(nn.Linear):
 
 
 class NoisyLinear(nn.Module):
-    """A dense layer with factorised Gaussian noise on its weights (Fortunato et al. 2018, Eqs. 10 and 11).
+    """A dense layer with factorized Gaussian noise on its weights (Fortunato et al. 2018, Eqs. 10 and 11).
 
     weight + sigma_weight ⊙ f(ε')f(ε)ᵀ, f(x) = sign(x)√|x|, drawn anew in each pass, once for the whole batch.
     Without a generator the weights are their means.
@@ -167,7 +167,7 @@ class NoisyLinear(nn.Module):
         self.sigma_weight = nn.Parameter(torch.full((outputs, inputs), sigma / math.sqrt(inputs)))
         self.sigma_bias = nn.Parameter(torch.full((outputs,), sigma / math.sqrt(inputs)))
 
-    def initialise(self, rng: torch.Generator) -> None:
+    def initialize(self, rng: torch.Generator) -> None:
         """Means uniform in ±1/√inputs (Sec. 3.2 there)."""
         bound = 1.0 / math.sqrt(self.inputs)
         for mean in (self.weight, self.bias):
@@ -203,12 +203,12 @@ class CosineEmbedding(nn.Module):
         return F.relu(self.dense(torch.cos(taus.unsqueeze(-1) * self.frequencies)))
 
 
-def initialise(module: nn.Module, rng: torch.Generator, how: Literal["glorot", "orthogonal"] = "glorot") -> None:
+def initialize(module: nn.Module, rng: torch.Generator, how: Literal["glorot", "orthogonal"] = "glorot") -> None:
     """Initial weights. Glorot uniform with zero biases is Keras' default; noisy layers have their own."""
     fill = {"glorot": nn.init.xavier_uniform_, "orthogonal": nn.init.orthogonal_}[how]
     for layer in module.modules():
         if isinstance(layer, NoisyLinear):
-            layer.initialise(rng)
+            layer.initialize(rng)
         elif isinstance(layer, nn.Linear | nn.Conv2d):
             fill(layer.weight, generator=rng)
             if layer.bias is not None:

@@ -1,4 +1,4 @@
-"""Prioritised sampling: the tree of sums against a linear scan, weights, and what feedback does."""
+"""Prioritized sampling: the tree of sums against a linear scan, weights, and what feedback does."""
 
 import numpy as np
 import pytest

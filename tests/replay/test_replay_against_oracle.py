@@ -1,4 +1,4 @@
-"""Randomised histories: all that the ring offers equals what an obvious buffer of whole episodes offers."""
+"""Randomized histories: all that the ring offers equals what an obvious buffer of whole episodes offers."""
 
 from __future__ import annotations
 

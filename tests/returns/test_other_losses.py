@@ -96,7 +96,7 @@ def test_quantile_huber_gradient(kappa):
 
 
 def test_quantile_loss_is_least_at_the_quantiles():
-    """The plain loss of one fraction is minimised by the quantile of the target (numpy's, by inversion)."""
+    """The plain loss of one fraction is minimized by the quantile of the target (numpy's, by inversion)."""
     y = torch.sort(torch.randn(1, 101, dtype=torch.float64, generator=rng())).values
     target = ReturnDist(y, torch.full_like(y, -math.log(101)))
     for tau in (0.1, 0.5, 0.83):
