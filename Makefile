@@ -7,7 +7,7 @@ PEERS := .venv-peers
 PUBLISHED ?= ../shared/data
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart browser test test-published check format bench bench-lens bench-peers study-learning study-faults study-server study-minatar study-sweeps study-rates clean test-emulator
+.PHONY: help setup quickstart browser test test-published check format bench bench-lens bench-peers study-learning study-faults study-server study-minatar study-sweeps study-rates clean test-emulator test-fast test-install test-versions coverage
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -27,24 +27,38 @@ $(READY): pyproject.toml constraints.txt setup.py $(wildcard c2d/*/*.c c2d/*/*.h
 quickstart: $(READY) ## train C2D on MinAtar Breakout for some minutes and see that it learned
 	$(BIN)/c2d quickstart
 
-browser: ## install Chromium for the tests of the page, where the system lets it
+browser: ## install Chromium for the tests of the page with apt-get, if no browser is there and the system lets it
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
-		|| { echo "installing Chromium with apt-get ..."; apt-get install -y --no-install-recommends chromium >/dev/null 2>&1; } \
+		|| { echo "make browser: the tests of the page need Chromium; installing it for the whole system with apt-get ..."; apt-get install -y --no-install-recommends chromium >/dev/null 2>&1; } \
 		|| { apt-get update >/dev/null 2>&1 && apt-get install -y --no-install-recommends chromium >/dev/null 2>&1; } \
 		|| echo "NO CHROMIUM: it could not be installed here (try: sudo apt-get install chromium); tests of the page in a browser will be LEFT OUT"
 
 test: $(READY) browser ## run the default test suite (no network, below 5 minutes on 2 cores)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not published"
 
-test-published: $(READY) ## check against the published data in $(PUBLISHED)
-	C2D_PUBLISHED=$(PUBLISHED) $(BIN)/python -m pytest -m published
+test-fast: $(READY) ## the core in half a minute: mathematics, networks, replay, learner, names
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m fast
+
+test-published: $(READY) ## check against the published data in $(PUBLISHED), if they are there
+	@if test -d "$(PUBLISHED)"; then C2D_PUBLISHED="$(PUBLISHED)" $(BIN)/python -m pytest -m published; \
+	else echo "SKIPPED: no published data in $(PUBLISHED); name their directory with: make test-published PUBLISHED=DIR"; fi
+
+test-install: ## install the built wheel alone and with each extra alone, and run what each is for (needs the registry, 5 minutes)
+	$(PYTHON) .ci/test_install.py
+
+test-versions: $(READY) ## run the core tests on the oldest promised and the newest versions (downloads 6 GB, 10 minutes and more)
+	$(PYTHON) .ci/test_versions.py
 
 test-emulator: $(READY) ## save and restore all 55 Atari games in fresh processes and write docs/results/emulator.md (20 minutes)
 	$(BIN)/python bench/emulator.py --out docs/results/emulator.md
 
-check: $(READY) ## format, lint and types
+coverage: $(READY) browser ## run the default test suite and print which share of the package's lines it runs
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not published" --cov=c2d --cov-report=term:skip-covered
+
+check: $(READY) ## format, lint, spelling and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/codespell
 	$(BIN)/mypy
 
 format: $(READY) ## rewrite the code in the project's format
@@ -95,4 +109,4 @@ study-rates: $(READY) ## measure every recipe with one thread, for the forecasts
 
 clean: ## remove the virtual environments and caches (runs/ stays)
 	find c2d -name "*.so" -delete
-	rm -rf $(VENV) $(PEERS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) .venv-versions-* build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

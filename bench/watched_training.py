@@ -76,7 +76,7 @@ def document(found: dict[str, list[list[float]]], args: argparse.Namespace, load
             "|---:|---:|---:|---:|",
             *rows,
             "",
-            f"Median ratio {statistics.median(ratios):.3f}; ratios of neighbouring unwatched windows: "
+            f"Median ratio {statistics.median(ratios):.3f}; ratios of neighboring unwatched windows: "
             + ", ".join(f"{b / a:.3f}" for a, b in zip(medians["unwatched"], medians["unwatched"][1:], strict=False)),
             "",
             f"- Command: `python bench/watched_training.py --windows {args.windows} --seconds {args.seconds:.0f}`",

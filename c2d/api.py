@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from importlib.util import find_spec
 
 from c2d.config import Config, default_config, from_json, to_json
 from c2d.errors import UserError
@@ -17,7 +18,8 @@ def train(config: Config | str, progress: bool = True) -> Result:
     """Train as `c2d train` does. A name such as "minatar/breakout" stands for its default config."""
     checked = _checked(default_config(config) if isinstance(config, str) else config)
     observers: list[Observer] = [ProgressDisplay()] if progress else []
-    if checked.tensorboard:
+    wanted = checked.tensorboard
+    if wanted or (wanted is None and find_spec("tensorboard") is not None):
         observers.append(TensorBoard())
     return run(checked, observers)
 

@@ -15,10 +15,9 @@ from c2d.agents import parts as specs
 from c2d.agents.limits import check_recipe, check_values
 from c2d.agents.recipe import PARTS, Recipe, Schedule
 from c2d.agents.recipes import adapt, find
-from c2d.envs.make import default_rules, make
+from c2d.envs.make import default_rules, spec_of
 from c2d.envs.names import resolve
 from c2d.envs.protocols import PROTOCOLS, AtariRules, GymRules, MinAtarRules, Rules
-from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError, did_you_mean
 
 # Settings that decide where, how fast and how long, but not what: they are no part of a run's identity.
@@ -59,8 +58,8 @@ class Config:
     """CPU threads for the networks. Default: all cores; use 1 when several runs share the machine."""
     compress_replay: bool | None = None
     """Keep replay frames LZ4-compressed in memory, a little slower. Default: if they took more than 1 GiB otherwise."""
-    tensorboard: bool = True
-    """Write TensorBoard scalars into the run directory."""
+    tensorboard: bool | None = None
+    """Write TensorBoard scalars into the run directory. Default: if TensorBoard is installed."""
     checkpoint: Checkpointing = field(default_factory=Checkpointing)
     rules: Rules = field(default_factory=AtariRules)
     agent: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
@@ -84,7 +83,7 @@ def default_run_name(config: Config) -> str:
 
 
 def default_config(env: str, recipe: str = "c2d", protocol: str | None = None, **overrides: Any) -> Config:
-    """The config of a run before any setting is changed. Builds the environment once, to learn its shape."""
+    """The config of a run before any setting is changed. Atari and MinAtar need not be installed for it."""
     name = resolve(env)
     row = find(recipe)
     rules = default_rules(name)
@@ -102,18 +101,9 @@ def default_config(env: str, recipe: str = "c2d", protocol: str | None = None, *
         protocol=protocol or "default",
         iterations=_ITERATIONS[name.family],
         rules=rules,
-        agent=adapt(row, probe(name.canonical, rules)),
+        agent=adapt(row, spec_of(name, rules)),
     )
     return dataclasses.replace(config, **overrides)
-
-
-def probe(env: str, rules: Rules) -> EnvSpec:
-    """The shape of an environment."""
-    environment = make(env, rules, seed=0)
-    try:
-        return environment.spec
-    finally:
-        environment.close()
 
 
 def validate(config: Config) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # environments and reports use this module without paying for
     import numpy as np
     from torch import Tensor
 
-# What a network is asked for; `nets/network.py` turns it into normalisation modes.
+# What a network is asked for; `nets/network.py` turns it into normalization modes.
 #   act      running statistics, nothing is updated
 #   choose   batch statistics (greedy choice inside an update)
 #   predict  batch statistics, and the running ones move

@@ -1,6 +1,7 @@
 """Tests run beside each other: one thread each, or two cores collapse under four threads."""
 
 import os
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray, whoever imports it, takes 127.0.0.1 for what it is
@@ -9,11 +10,27 @@ os.environ.setdefault("RAY_worker_niceness", "0")  # its processes are waited fo
 
 import pytest
 import torch
+from hypothesis import settings
 
 from c2d.envs import resize
 from c2d.nets import native
 
 torch.set_num_threads(1)
+settings.register_profile("same", derandomize=True, database=None, deadline=None)
+settings.load_profile("same")
+
+
+# Half a minute of the core for `make test-fast`: mathematics, networks, replay, learner, names.
+FAST = ("returns/", "replay/", "agents/", "nets/", "envs/test_names", "test_api.py", "theory/test_formulas")
+
+
+def pytest_collection_modifyitems(config, items):
+    here = Path(__file__).parent
+    for item in items:
+        if str(item.path.relative_to(here)).startswith(FAST):
+            item.add_marker("fast")
+        if "C2D_PUBLISHED" not in os.environ and item.get_closest_marker("published"):
+            item.add_marker(pytest.mark.skip(reason="C2D_PUBLISHED names no directory of published data"))
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from torch import nn
 
 from c2d.agents import parts as spec
 from c2d.agents.learner import Learner, Loss
-from c2d.agents.optimizer import Adam, CentredRmsProp, Optimizer
+from c2d.agents.optimizer import Adam, CenteredRmsProp, Optimizer
 from c2d.agents.recipe import Recipe
 from c2d.agents.trust import TRUSTED, imported
 from c2d.envs.spec import EnvSpec
@@ -24,7 +24,7 @@ from c2d.nets.heads.implicit import ImplicitHead
 from c2d.nets.heads.output import Style
 from c2d.nets.heads.quantile import QuantileHead
 from c2d.nets.heads.scalar import ScalarHead
-from c2d.nets.layers import initialise
+from c2d.nets.layers import initialize
 from c2d.nets.network import ValueNetwork
 from c2d.replay.buffer import Replay
 from c2d.replay.samplers import PrioritizedSampler, Sampler, UniformSampler
@@ -56,7 +56,7 @@ SAMPLERS: dict[type, Callable[[Any, int], Sampler]] = {
     spec.Uniform: lambda _, capacity: UniformSampler(capacity),
     spec.Prioritized: lambda s, capacity: PrioritizedSampler(capacity, s.exponent, s.weight_exponent, s.eps),
 }
-OPTIMIZERS: dict[type, Callable[..., Optimizer]] = {spec.Optim: Adam, spec.RmsProp: CentredRmsProp}
+OPTIMIZERS: dict[type, Callable[..., Optimizer]] = {spec.Optim: Adam, spec.RmsProp: CenteredRmsProp}
 
 
 def build_phi(recipe: Recipe) -> Phi:
@@ -83,7 +83,7 @@ def build_network(recipe: Recipe, env: EnvSpec, rng: torch.Generator) -> ValueNe
     style = Style(recipe.dueling, recipe.noise if recipe.noisy else None)
     head = HEADS[type(recipe.head)](encoder.features, env.actions, style, **asdict(recipe.head))
     network = ValueNetwork(encoder, head)
-    initialise(network, rng, recipe.initializer)
+    initialize(network, rng, recipe.initializer)
     return network
 
 
@@ -121,7 +121,7 @@ def build_learner(
     optimizers = [OPTIMIZERS[type(recipe.optim)](together, recipe.optim)]
     if isinstance(recipe.head, spec.Fraction):
         h = recipe.head
-        optimizers.append(CentredRmsProp(apart, spec.RmsProp(h.learning_rate, h.decay, h.eps)))
+        optimizers.append(CenteredRmsProp(apart, spec.RmsProp(h.learning_rate, h.decay, h.eps)))
     return Learner(
         online,
         target,

@@ -1,4 +1,4 @@
-"""Optimizers: PyTorch's kernels called directly. On small networks `torch.optim` spends more time around them."""
+"""Optimizers: PyTorch's functions called directly. On small networks the classes of `torch.optim` cost more time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import increment_version
+from torch.optim.adam import adam
 
 from c2d.agents.parts import Optim, RmsProp
 from c2d.agents.schedules import linear
@@ -49,11 +50,15 @@ class _Moments:
         moments = {"mean": self.mean, "square": self.square}
         return {f"{name}.{k}": tensor for name, kept in moments.items() for k, tensor in enumerate(kept)}
 
-    def _gradients(self) -> tuple[list[int], list[Tensor], Tensor]:
-        """Which parameters have gradients, these, and their global norm."""
+    def _clipped(self, clip_norm: float | None) -> tuple[list[int], list[Tensor], Tensor]:
+        """Which parameters have gradients, these within the bound, and their global norm before."""
         used = [k for k, p in enumerate(self.parameters) if p.grad is not None]
         gradients = [p.grad for p in self.parameters if p.grad is not None]
-        norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))  # type: ignore[arg-type]
+        norm: Tensor = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients]))
+        if clip_norm is not None and not norm <= clip_norm:  # NaN too
+            factor = norm / clip_norm
+            for gradient in gradients:
+                gradient.div_(factor)
         return used, gradients, norm
 
 
@@ -63,7 +68,8 @@ class Adam(_Moments):
     def __init__(self, parameters: Iterable[nn.Parameter], optim: Optim) -> None:
         super().__init__(parameters)
         self.optim = optim
-        self._updates = torch.zeros((), device=self.parameters[0].device)  # steps made, where the kernel reads them
+        self._updates = torch.zeros(len(self.parameters), device=self.parameters[0].device)  # for each, steps made
+        self._counters = list(self._updates.unbind())  # views of it
 
     @property
     def learning_rate(self) -> float:
@@ -76,19 +82,20 @@ class Adam(_Moments):
     @torch.no_grad()
     def step(self) -> Tensor:
         optim, learning_rate = self.optim, self.learning_rate
-        used, gradients, norm = self._gradients()
+        used, gradients, norm = self._clipped(optim.clip_norm)
+        self._updates.fill_(self.updates)  # `adam` counts this step
         self.updates += 1
-        self._updates.fill_(self.updates)
         eps = optim.eps
         if optim.eps_form == "keras":  # deviates: D03
             eps /= math.sqrt(1.0 - optim.beta2**self.updates)
-        torch._fused_adam_(
+        adam(
             [self.parameters[k] for k in used],
             gradients,
             [self.mean[k] for k in used],
             [self.square[k] for k in used],
             [],
-            [self._updates] * len(used),
+            [self._counters[k] for k in used],
+            fused=True,
             lr=learning_rate,
             beta1=optim.beta1,
             beta2=optim.beta2,
@@ -96,36 +103,30 @@ class Adam(_Moments):
             eps=eps,
             amsgrad=False,
             maximize=False,
-            # the kernel divides gradients by this on its way through
-            grad_scale=None if optim.clip_norm is None else torch.clamp(norm / optim.clip_norm, min=1.0),
         )
         increment_version(self.parameters)  # the kernel itself does not tell that it changed them
         return norm
 
 
-class CentredRmsProp(_Moments):
+class CenteredRmsProp(_Moments):
     """θ ← θ − lr·g / √(E[g²] − E[g]² + ε), as in TensorFlow 1, where E[g²] begins at 1."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], optim: RmsProp) -> None:
         super().__init__(parameters)
         self.optim = optim
-        torch._foreach_add_(self.square, 1.0)
+        for square in self.square:
+            square.fill_(1.0)
 
     @torch.no_grad()
     def step(self) -> Tensor:
         optim = self.optim
-        used, gradients, norm = self._gradients()
+        used, gradients, norm = self._clipped(optim.clip_norm)
         self.updates += 1
-        if optim.clip_norm is not None:
-            torch._foreach_div_(gradients, torch.clamp(norm / optim.clip_norm, min=1.0))
-        parameters: list[Tensor] = [self.parameters[k] for k in used]
-        mean, square = [self.mean[k] for k in used], [self.square[k] for k in used]
-        torch._foreach_lerp_(mean, gradients, 1.0 - optim.decay)
-        torch._foreach_mul_(square, optim.decay)
-        torch._foreach_addcmul_(square, gradients, gradients, value=1.0 - optim.decay)
-        variance = torch._foreach_addcmul(square, mean, mean, value=-1.0)
-        torch._foreach_clamp_min_(variance, 0.0)
-        torch._foreach_add_(variance, optim.eps)
-        torch._foreach_sqrt_(variance)
-        torch._foreach_addcdiv_(parameters, gradients, variance, value=-optim.learning_rate)
+        for k, gradient in zip(used, gradients, strict=True):
+            mean, square = self.mean[k], self.square[k]
+            mean.lerp_(gradient, 1.0 - optim.decay)
+            square.mul_(optim.decay).addcmul_(gradient, gradient, value=1.0 - optim.decay)
+            variance = torch.addcmul(square, mean, mean, value=-1.0).clamp_min_(0.0)
+            deviation = variance.add_(optim.eps).sqrt_()
+            self.parameters[k].addcdiv_(gradient, deviation, value=-optim.learning_rate)
         return norm

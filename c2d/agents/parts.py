@@ -256,7 +256,7 @@ class Optim:
 
 @dataclass(frozen=True)
 class RmsProp:
-    """Centred RMSProp: the gradient over the root of its running variance, as TensorFlow 1 computed it."""
+    """Centered RMSProp: the gradient over the root of its running variance, as TensorFlow 1 computed it."""
 
     learning_rate: float = 2.5e-4
     """Learning rate."""

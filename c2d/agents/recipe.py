@@ -82,9 +82,9 @@ class Recipe:
     bootstrap: BootstrapSpec = field(default_factory=Greedy)
     sampler: SamplerSpec = field(default_factory=Uniform)
     dueling: bool = False
-    """Output as a value of the state plus centred advantages of the actions."""
+    """Output as a value of the state plus centered advantages of the actions."""
     noisy: bool = False
-    """Factorised Gaussian noise on the weights of the head's layers, for exploration."""
+    """Factorized Gaussian noise on the weights of the head's layers, for exploration."""
     noise: float = 0.5
     """σ₀: initial size of that noise."""
     initializer: Literal["glorot", "fan-in", "orthogonal"] = "glorot"

@@ -15,7 +15,7 @@ import numpy as np
 
 from c2d.bench.calibration import BareEmulator
 from c2d.config import Config, default_config, validate
-from c2d.envs.make import make
+from c2d.envs.make import make, spec_of
 from c2d.replay.frames import compressed
 from c2d.training.session import Session
 
@@ -52,9 +52,8 @@ def loop_config(env: str, recipe: str = "c2d") -> Config:
     The replay is a smaller one, but compressed if that of training is.
     """
     config = default_config(env, recipe)
-    env = make(config.env, config.rules, seed=0)
-    env.close()
-    compress = compressed(env.spec.frame_bytes, config.agent.schedule.replay_capacity, config.compress_replay)
+    frame_bytes = spec_of(config.env, config.rules).frame_bytes
+    compress = compressed(frame_bytes, config.agent.schedule.replay_capacity, config.compress_replay)
     schedule = replace(
         config.agent.schedule,
         random_history=HISTORY,

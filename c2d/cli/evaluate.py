@@ -111,7 +111,7 @@ def headline(subject: Subject, chosen: Evaluate, epsilon: float) -> str:
 
 def lines(summary: Summary, env: str) -> list[str]:
     """The report for people."""
-    from c2d.envs.games import game, human_normalised
+    from c2d.envs.games import game, human_normalized
 
     spread = "–" if summary.std is None else f"{summary.std:.2f}"
     interval = "none from one game"
@@ -124,7 +124,7 @@ def lines(summary: Summary, env: str) -> list[str]:
         f"std       {spread}",
     ]
     family, _, key = env.partition("/")
-    normalized = human_normalised(key, summary.mean) if family == "atari" else None
+    normalized = human_normalized(key, summary.mean) if family == "atari" else None
     if normalized is not None:
         row = game(key)
         report.append(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
 import time
 from collections.abc import Sequence
@@ -65,6 +64,7 @@ def attempt(seed: int, quiet: bool) -> QuickstartResult:
     from c2d.evaluation.play import evaluate, random_scores
     from c2d.evaluation.statistics import summarize
     from c2d.reporting.quickstart import QuickstartResult
+    from c2d.training.memory import keep_memory
     from c2d.training.record import MEASURED
     from c2d.training.rundir import load
 
@@ -77,6 +77,7 @@ def attempt(seed: int, quiet: bool) -> QuickstartResult:
     random_play = summarize([end.score for end in random_scores(make_env, RANDOM_GAMES, seed)])
     if not quiet:
         print(f"random play on {config.env}: mean {random_play.mean:.2f} over {random_play.games} games")
+    keep_memory()
     run = train(config, progress=not quiet)
     if run.state != "finished":
         print(f"training was interrupted, so there is nothing to evaluate yet; see {run.run_dir.path}")
@@ -107,7 +108,6 @@ def quickstart_config(seed: int) -> Config:
         seed=seed,
         threads=1,
         run_dir=str(_free(Path("runs") / f"quickstart-s{seed}")),
-        tensorboard=importlib.util.find_spec("tensorboard") is not None,
     )
 
 

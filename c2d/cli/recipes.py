@@ -39,13 +39,14 @@ def _list(env: str) -> None:
 
     from c2d.agents.build import build_network, parameter_count
     from c2d.agents.recipes import ROWS
-    from c2d.config import default_config, probe
+    from c2d.config import default_config
+    from c2d.envs.make import spec_of
 
     spec, usual = None, _flat(default_config(env).agent)
     width = max(map(len, ROWS))
     for name, row in ROWS.items():
         config = default_config(env, name)
-        spec = spec or probe(config.env, config.rules)
+        spec = spec or spec_of(config.env, config.rules)
         weights = parameter_count(build_network(config.agent, spec, torch.Generator()))
         own = _flat(config.agent)
         unlike = [f"{key} {_words(own[key])}" for key in own if own[key] != usual.get(key)]

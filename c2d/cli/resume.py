@@ -34,6 +34,7 @@ def main(arguments: Sequence[str]) -> None:
         return
     config, source = read(words)
     from c2d.api import train
+    from c2d.training.memory import keep_memory
     from c2d.training.resume import fork, refuse_differences
     from c2d.training.rundir import RunDir
 
@@ -49,6 +50,7 @@ def main(arguments: Sequence[str]) -> None:
             raise
     else:
         refuse_differences(old, read_old(old.path), config)
+    keep_memory()
     result = train(config)
     if result.state == "finished":
         print(f"next: {result.run_dir.command('evaluate', config.env)}")

@@ -11,14 +11,16 @@ from c2d.agents.recipe import PARTS
 from c2d.agents.trust import trust
 from c2d.cli.settings import parse, peek
 from c2d.config import Config, default_config, read_config
-from c2d.envs.names import refuse_unnamed
+from c2d.envs.names import refuse_unnamed, resolve
 from c2d.errors import UserError
 
 
 def main(arguments: Sequence[str]) -> None:
     config = read(list(arguments))
     from c2d.api import train
+    from c2d.training.memory import keep_memory
 
+    keep_memory()
     result = train(config)
     if result.state == "finished":
         print(f"next: {result.run_dir.command('evaluate', config.env)}")
@@ -37,7 +39,7 @@ def read(arguments: list[str]) -> Config:
         config = read_config(Path(file))
         if env is None:
             refuse_unnamed(config.env, env, flag="")
-        config = dataclasses.replace(config, run_dir=None, env=default_config(env).env if env else config.env)
+        config = dataclasses.replace(config, run_dir=None, env=resolve(env).canonical if env else config.env)
     elif env is not None:
         config = default_config(env, recipe or "c2d", protocol)
     elif {"-h", "--help"} & set(arguments):

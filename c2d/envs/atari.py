@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from c2d.envs import emulator
+from c2d.envs.games import atari_spec
 from c2d.envs.games import game as game_row
 from c2d.envs.protocols import AtariRules, protocol_name
 from c2d.envs.spec import Astray, EnvSpec, check_actions
@@ -41,18 +42,8 @@ class AtariGame:
         self._rom = _rom_path(row.rom)
         self._from_start_only = emulator.from_start_only(key, _version())
         self._ale = _load(self._rom, seed=int(streams[1].generate_state(1)[0] >> 1))
-        legal = self._ale.getLegalActionSet() if rules.full_action_set else self._ale.getMinimalActionSet()
-        self._actions = [action.value for action in legal]
-        self.spec = EnvSpec(
-            name=f"atari/{key}",
-            family="atari",
-            frame_shape=(1, rules.frame_size, rules.frame_size),
-            frame_dtype="uint8",
-            stack=rules.stack,
-            actions=len(self._actions),
-            frames_per_step=rules.action_repeat,
-            action_names=tuple(action.name for action in legal),
-        )
+        self.spec = atari_spec(key, rules)
+        self._actions = _actions(self._ale, self.spec, rules.full_action_set)
         self._resize, grays = _pictures(self._ale, rules)
         self._take = grays.into(self._resize.screen)
         self._take_earlier = grays.into(self._resize.earlier)  # of the frame before the last one of a step
@@ -268,6 +259,18 @@ def _rom_path(rom: str) -> Path:
     if not path.is_file():
         raise UserError(f"No ROM {rom!r} in {path.parent}: install the ale-py of 'c2d[atari]', which has it.")
     return path
+
+
+def _actions(ale: Any, spec: EnvSpec, full: bool) -> list[int]:
+    """The emulator's numbers of the actions in `spec`, which must be those the emulator offers."""
+    offered = ale.getLegalActionSet() if full else ale.getMinimalActionSet()
+    names = tuple(action.name for action in offered)
+    if names != spec.action_names:
+        raise UserError(
+            f"this version of ale-py offers {', '.join(names)} in {spec.name}, not {', '.join(spec.action_names)} "
+            "as in the table of games: install another version of it, as in pip install 'c2d[atari]'."
+        )
+    return [action.value for action in offered]
 
 
 def _pictures(ale: Any, rules: AtariRules) -> tuple[Any, Any]:

@@ -3,9 +3,10 @@
 Scores: the no-op-start figures of the literature as listed in DQN Zoo's `atari_data.py`
 (google-deepmind/dqn_zoo). Two entries differ between sources: rliable's notebook puts Video Pinball's random
 score at 0 instead of 16256.9, and the paper's figures agree with a human score of -9.3 for Tennis, not -8.3.
-Action counts are the minimal action sets of the authors' runs. 55 games make the paper's benchmark. Defender
-and Surround have scores but are not among them; Air Raid, Carnival, Elevator Action, Journey Escape and
-Pooyan are run by Dopamine but have no scores in that table.
+Action counts are the minimal action sets of the authors' runs; which actions these are is what ale-py says of its
+ROMs, where an empty cell means all 18. 55 games make the paper's benchmark. Defender and Surround have scores but
+are not among them; Air Raid, Carnival, Elevator Action, Journey Escape and Pooyan are run by Dopamine but have no
+scores in that table.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ import csv
 from dataclasses import dataclass
 from importlib import resources
 
+from c2d.envs.protocols import AtariRules
+from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError, did_you_mean
+
+# The joystick's actions by name, in the order of the emulator's numbers.
+ACTIONS: tuple[str, ...] = (
+    "NOOP", "FIRE", "UP", "RIGHT", "LEFT", "DOWN", "UPRIGHT", "UPLEFT", "DOWNRIGHT", "DOWNLEFT", "UPFIRE", "RIGHTFIRE",
+    "LEFTFIRE", "DOWNFIRE", "UPRIGHTFIRE", "UPLEFTFIRE", "DOWNRIGHTFIRE", "DOWNLEFTFIRE",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -28,6 +37,8 @@ class Game:
     human: float | None  # mean score of a human tester
     actions: int | None  # size of the minimal action set in the authors' runs
     in_55: bool  # belongs to the paper's benchmark
+    minimal: tuple[str, ...]  # the actions that do something in this game
+    legal: tuple[str, ...]  # the actions this game takes: all 18, with one exception
 
 
 def _number(cell: str) -> float | None:
@@ -45,6 +56,8 @@ def _read_table() -> dict[str, Game]:
             human=_number(row["human"]),
             actions=int(row["actions"]) if row["actions"] else None,
             in_55=row["in_55"] == "1",
+            minimal=tuple(row["minimal"].split()) or ACTIONS,
+            legal=tuple(row["legal"].split()) or ACTIONS,
         )
         for row in csv.DictReader(text.splitlines())
     )
@@ -64,7 +77,22 @@ def game(key: str) -> Game:
         raise UserError(f"Unknown Atari game {key!r}.{hint} {len(GAMES)} games are known.") from None
 
 
-def human_normalised(key: str, score: float) -> float | None:
+def atari_spec(key: str, rules: AtariRules) -> EnvSpec:
+    """The shape of a game under these rules, from the table: no emulator is needed."""
+    names = game(key).legal if rules.full_action_set else game(key).minimal
+    return EnvSpec(
+        name=f"atari/{key}",
+        family="atari",
+        frame_shape=(1, rules.frame_size, rules.frame_size),
+        frame_dtype="uint8",
+        stack=rules.stack,
+        actions=len(names),
+        frames_per_step=rules.action_repeat,
+        action_names=names,
+    )
+
+
+def human_normalized(key: str, score: float) -> float | None:
     """(score - random) / (human - random): 0 is random play, 1 a human tester; None if not published."""
     row = game(key)
     if row.random is None or row.human is None:

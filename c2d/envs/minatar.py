@@ -21,8 +21,32 @@ from c2d.envs.spec import EnvSpec, Moves
 from c2d.errors import UserError
 from c2d.types import GameEnd, Opening, Step
 
-ACTION_NAMES = {"n": "NOOP", "l": "LEFT", "u": "UP", "r": "RIGHT", "d": "DOWN", "f": "FIRE"}
+ACTIONS = ("NOOP", "LEFT", "UP", "RIGHT", "DOWN", "FIRE")  # in the order of MinAtar's numbers
 NOOP = 0
+# channels, and the actions that do something, by their numbers
+_GAMES: dict[str, tuple[int, tuple[int, ...]]] = {
+    "asterix": (4, (0, 1, 2, 3, 4)),
+    "breakout": (4, (0, 1, 3)),
+    "freeway": (7, (0, 2, 4)),
+    "seaquest": (10, (0, 1, 2, 3, 4, 5)),
+    "space_invaders": (6, (0, 1, 3, 5)),
+}
+
+
+def minatar_spec(key: str, rules: MinAtarRules) -> EnvSpec:
+    """The shape of a game under these rules; the package is not needed."""
+    channels, minimal = _GAMES[key]
+    names = tuple(ACTIONS[number] for number in minimal) if rules.minimal_actions else ACTIONS
+    return EnvSpec(
+        name=f"minatar/{key}",
+        family="minatar",
+        frame_shape=(channels, 10, 10),
+        frame_dtype="uint8",
+        stack=rules.stack,
+        actions=len(names),
+        frames_per_step=1,
+        action_names=names,
+    )
 
 
 class MinAtarGame:
@@ -32,18 +56,8 @@ class MinAtarGame:
         self.rules = rules
         self._seed = seed
         self._game = _import_game(key).Env(ramping=rules.ramping)
-        self._actions = self._game.minimal_action_set() if rules.minimal_actions else list(range(6))
-        height, width, channels = self._game.state_shape()
-        self.spec = EnvSpec(
-            name=f"minatar/{key}",
-            family="minatar",
-            frame_shape=(channels, height, width),
-            frame_dtype="uint8",
-            stack=rules.stack,
-            actions=len(self._actions),
-            frames_per_step=1,
-            action_names=tuple(ACTION_NAMES[self._game.action_map[action]] for action in self._actions),
-        )
+        self.spec = minatar_spec(key, rules)
+        self._actions = [ACTIONS.index(name) for name in self.spec.action_names]
         self._moves = Moves()
         self._next_game = 0
         self._reset_game()

@@ -72,7 +72,7 @@ FAST static void store_row(const float *restrict sum, uint8_t *restrict out, Cou
     for (Count k = 0; k < size; k++) out[k] = (uint8_t)(int32_t)rintf(sum[k]); /* halves to the even number */
 }
 
-/* Rows `from` up to `to` of the frame. Neighbouring rows share one row of the screen at most: the last one. */
+/* Rows `from` up to `to` of the frame. Neighboring rows share one row of the screen at most: the last one. */
 static void shrink_band(const uint8_t *seen, Count width, uint8_t *frame, Count from, Count to, Table across,
                         Table down, float *scratch)
 {

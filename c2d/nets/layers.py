@@ -18,39 +18,39 @@ NormMode = Literal["running", "batch", "update"]
 Initializer = Literal["glorot", "fan-in", "orthogonal"]
 
 
-class ColumnNormReLU(torch.autograd.Function):
-    """ReLU(weight_w · (x − mean_w)/√(var_w + eps) + bias_w), statistics over batch, height and channels.
+class ColumnNorm(torch.autograd.Function):
+    """weight_w · (x − mean_w)/√(var_w + eps) + bias_w, statistics over batch, height and channels.
 
-    Works on the memory of a channels-last tensor seen as a matrix [B·H, W·C]: PyTorch's per-column kernels then run
-    at full speed, and the statistics of an image column are merged from those of its C matrix columns. On processors,
-    native.py has a faster twin.
+    Works on the memory of a channels-last tensor seen as a matrix [B·H, W·C]: sums over its rows run at full speed,
+    and the statistics of an image column are merged from those of its C matrix columns. On processors, native.py has
+    a faster twin.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, width: int) -> tuple[Tensor, ...]:
+        if not len(x):
+            raise RuntimeError("normalization over a batch takes at least one element")
         channels = x.shape[1] // width  # x is [B·H, W·C]
-        mean, within = torch.batch_norm_update_stats(x, None, None, 0.0)  # [W·C]
+        mean = x.mean(0)  # [W·C]
+        apart = x - mean
         between, center = torch.var_mean(mean.view(width, channels), 1, correction=0)  # [W]
-        var = within.view(width, channels).mean(1).add_(between)  # law of total variance
+        var = apart.mul_(apart).mean(0).view(width, channels).mean(1).add_(between)  # law of total variance
         invstd = torch.rsqrt(var + eps)
         scale = weight * invstd
         wide_scale, shift = _widen(channels, scale, torch.addcmul(bias, center, scale, value=-1.0))
-        y = torch.addcmul(shift, x, wide_scale).relu_()
-        ctx.save_for_backward(x, y, center, var, invstd, scale, wide_scale)
-        ctx.eps = eps
+        y = torch.addcmul(shift, x, wide_scale)
+        ctx.save_for_backward(x, center, invstd, scale, wide_scale)
         ctx.mark_non_differentiable(center, var)
         return y, center, var
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        x, y, center, var, invstd, scale, wide_scale = ctx.saved_tensors
+    def backward(ctx: Any, g: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        x, center, invstd, scale, wide_scale = ctx.saved_tensors
         width, channels = center.numel(), x.shape[1] // center.numel()
-        g = torch.ops.aten.threshold_backward(grad, y, 0.0)  # through the ReLU
-        _, sum_gx, sum_g = torch.ops.aten.native_batch_norm_backward(  # Σ g·x̂ and Σ g of each matrix column
-            g, x, None, *_widen(channels, center, var), None, None, False, ctx.eps, [False, True, True]
-        )
-        grad_weight, grad_bias = torch.stack((sum_gx, sum_g)).view(2, width, channels).sum(-1).unbind()  # [W]
+        sums = torch.stack(((g * x).sum(0), g.sum(0)))  # [2, W·C]
+        sum_gx, grad_bias = sums.view(2, width, channels).sum(-1).unbind()  # [W]
+        grad_weight = torch.addcmul(sum_gx, center, grad_bias, value=-1.0) * invstd  # Σ g·x̂
         # dx = scale · (g − mean(g) − x̂·mean(g·x̂)), gathered as a·g + b·x + d per column
         per_value = scale * (-width / x.numel())
         b = per_value * invstd * grad_weight
@@ -66,8 +66,8 @@ def _widen(channels: int, *per_column: Tensor) -> tuple[Tensor, ...]:
 
 
 def _column_norm_relu(x: Tensor, weight: Tensor, bias: Tensor, eps: float, width: int) -> tuple[Tensor, ...]:
-    y: tuple[Tensor, ...] = ColumnNormReLU.apply(x, weight, bias, eps, width)  # type: ignore[no-untyped-call]
-    return y
+    y, mean, var = ColumnNorm.apply(x, weight, bias, eps, width)  # type: ignore[no-untyped-call]
+    return F.relu(y, inplace=True), mean, var
 
 
 class BatchNormReLU(nn.Module):
@@ -157,7 +157,7 @@ class PlainLinear(nn.Linear):
 
 
 class NoisyLinear(nn.Module):
-    """A dense layer with factorised Gaussian noise on its weights (Fortunato et al. 2018, Eqs. 10 and 11).
+    """A dense layer with factorized Gaussian noise on its weights (Fortunato et al. 2018, Eqs. 10 and 11).
 
     weight + sigma_weight ⊙ f(ε')f(ε)ᵀ, f(x) = sign(x)√|x|, drawn anew in each pass, once for the whole batch.
     Without a generator the weights are their means.
@@ -173,7 +173,7 @@ class NoisyLinear(nn.Module):
         self.sigma_weight = nn.Parameter(torch.full((outputs, inputs), sigma / math.sqrt(inputs)))
         self.sigma_bias = nn.Parameter(torch.full((outputs,), sigma / math.sqrt(inputs)))
 
-    def initialise(self, rng: torch.Generator) -> None:
+    def initialize(self, rng: torch.Generator) -> None:
         """Means uniform in ±1/√inputs (Sec. 3.2 there)."""
         bound = 1.0 / math.sqrt(self.inputs)
         for mean in (self.weight, self.bias):
@@ -228,7 +228,7 @@ INITIALIZERS: dict[Initializer, Callable[..., Tensor]] = {
 }
 
 
-def initialise(module: nn.Module, rng: torch.Generator, how: Initializer = "glorot") -> None:
+def initialize(module: nn.Module, rng: torch.Generator, how: Initializer = "glorot") -> None:
     """Initial weights, all from `rng`, and biases of 0. Glorot uniform is Keras' default; noisy layers have their own.
 
     PyTorch's layers come with weights of the global generator. So a layer whose weights this function does not know
@@ -237,7 +237,7 @@ def initialise(module: nn.Module, rng: torch.Generator, how: Initializer = "glor
     for layer in module.modules():
         known: set[str] = set(getattr(layer, "constants", ()))
         if isinstance(layer, NoisyLinear):
-            layer.initialise(rng)
+            layer.initialize(rng)
             known |= {"weight", "bias"}
         elif isinstance(layer, nn.Linear | nn.Conv2d):
             INITIALIZERS[how](layer.weight, generator=rng)

@@ -37,7 +37,7 @@ def takes_columns(x: Tensor, weight: Tensor) -> bool:
 
 
 class ColumnNormReLU(torch.autograd.Function):
-    """As layers.ColumnNormReLU, on pictures; moves the running statistics if given. [B, C, H, W] -> alike"""
+    """As layers.ColumnNorm with a ReLU, on pictures; moves the running statistics if given. [B, C, H, W] -> alike"""
 
     @staticmethod
     def forward(

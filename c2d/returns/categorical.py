@@ -11,7 +11,7 @@ from c2d.types import ReturnDist
 def project(law: ReturnDist, grid: Tensor) -> Tensor:
     """Probabilities on an evenly spaced grid [K] (Bellemare et al. 2017, Eq. 7). [B, M] -> [B, K]
 
-    Each atom, moved into the grid's range, gives its mass to its two neighbours in proportion to nearness.
+    Each atom, moved into the grid's range, gives its mass to its two neighbors in proportion to nearness.
     Mass is kept; so is the mean of what lies inside the range.
     """
     assert law.atoms.dim() == 2 and grid.dim() == 1, (law.atoms.shape, grid.shape)
@@ -19,7 +19,7 @@ def project(law: ReturnDist, grid: Tensor) -> Tensor:
     step = (grid[-1] - grid[0]) / last
     place = ((law.atoms - grid[0]) / step).clamp(0, last)  # [B, M] position in units of the grid
     below = place.floor().clamp(max=last - 1)  # so that `below + 1` exists
-    share = place - below  # of the upper neighbour
+    share = place - below  # of the upper neighbor
     mass = law.log_probs.exp()
     index = below.long()
     out = torch.zeros(law.atoms.shape[0], grid.numel(), dtype=mass.dtype, device=mass.device)

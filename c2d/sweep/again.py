@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from c2d.config import probe, validate
+from c2d.config import validate
+from c2d.envs.make import spec_of
 from c2d.envs.names import refuse_unnamed
 from c2d.errors import UserError
 from c2d.sweep.directory import SweepDir
@@ -28,5 +29,5 @@ def listing_of(where: Path, failed: bool, named_envs: tuple[str, ...], threads: 
         refuse_unnamed(row.config.env, own if own in named_envs else None, flag="--envs ")
         config = replace(row.config, threads=threads, device=device)
         validate(config)
-        runs.append(PlannedRun(row.variant, config, probe(config.env, config.rules)))
+        runs.append(PlannedRun(row.variant, config, spec_of(config.env, config.rules)))
     return Listing(runs, {})

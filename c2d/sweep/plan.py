@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from c2d.agents.recipes import RECIPES, adapt, find
-from c2d.config import FREE, Checkpointing, Config, default_config, probe, to_json, validate
-from c2d.envs.games import BENCHMARK, game
+from c2d.config import FREE, Checkpointing, Config, default_config, to_json, validate
+from c2d.envs.games import BENCHMARK
+from c2d.envs.make import spec_of
 from c2d.envs.names import MINATAR_GAMES, resolve
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
@@ -122,22 +123,13 @@ class _Base(NamedTuple):
 
 
 def _bases(plan: Plan, envs: Sequence[str], mistakes: _Mistakes) -> list[_Base]:
-    """The environments' own part of the config, found once for all recipes.
-
-    Atari games differ in their actions alone, which the table knows: one emulator is started for all of them.
-    """
+    """The environments' own part of the config, found once for all recipes."""
     recipe = next((v.recipe for v in plan.variants if v.recipe in RECIPES), "c2d")
     bases: list[_Base] = []
-    atari: _Base | None = None
     for env in envs:
-        if atari is not None and env.startswith("atari/"):
-            spec = replace(atari.spec, name=env, actions=game(env.partition("/")[2]).actions or atari.spec.actions)
-            bases.append(_Base(replace(atari.config, env=env), spec))
-            continue
         config = mistakes.watch(default_config, env, recipe, plan.protocol)
         if config is not None:
-            bases.append(_Base(config, probe(config.env, config.rules)))
-            atari = bases[-1] if bases[-1].spec.family == "atari" else atari
+            bases.append(_Base(config, spec_of(config.env, config.rules)))
     return bases
 
 

@@ -21,6 +21,7 @@ from c2d.config import Config, from_json
 from c2d.errors import UserError
 from c2d.sweep.transfer import Inbox, Look, Outbox, Piece
 from c2d.training.lock import InUse
+from c2d.training.memory import keep_memory
 from c2d.training.observer import Observer
 from c2d.training.run import run
 from c2d.training.rundir import RunDir
@@ -107,6 +108,8 @@ class Trainer:
 
     def _work(self) -> None:
         state, error = "failed", None
+        if self._own_process:
+            keep_memory()
         with _log(self._path, self._own_process) as say:
             self._watch.say = say
             try:

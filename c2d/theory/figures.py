@@ -50,20 +50,20 @@ def _draw_mdp(axis: Any, example: Counterexample) -> None:
     }
     forks = {"a": ((4.2, 7.2), BLUE), "b": ((4.2, 3.0), VERMILION)}
     axis.text(*nodes["s"], "s", ha="center", va="center", fontsize=12, bbox={"boxstyle": "circle", "fc": "white"})
-    for name, (place, colour) in forks.items():
+    for name, (place, color) in forks.items():
         axis.annotate(
             "",
             place,
             (1.65, 5 + 0.35 * np.sign(place[1] - 5)),
-            arrowprops={"arrowstyle": "-", "color": colour, "lw": 2},
+            arrowprops={"arrowstyle": "-", "color": color, "lw": 2},
         )
-        axis.plot(*place, "o", color=colour, ms=7)
-        axis.text(place[0] - 1.3, place[1] + (0.35 if place[1] > 5 else -0.9), name, color=colour, fontsize=12)
+        axis.plot(*place, "o", color=color, ms=7)
+        axis.text(place[0] - 1.3, place[1] + (0.35 if place[1] > 5 else -0.9), name, color=color, fontsize=12)
     ends = list(nodes)[1:]
     for end, fork, chance in zip(ends, ("a", "a", "b"), ("½", "½", "1"), strict=True):
-        (x, y), (start, colour) = nodes[end], forks[fork]
-        axis.annotate("", (x - 1.2, y), start, arrowprops={"arrowstyle": "->", "color": colour, "lw": 1.5})
-        axis.text((x + start[0]) / 2 - 0.6, (y + start[1]) / 2 + 0.3, chance, color=colour, fontsize=10)
+        (x, y), (start, color) = nodes[end], forks[fork]
+        axis.annotate("", (x - 1.2, y), start, arrowprops={"arrowstyle": "->", "color": color, "lw": 1.5})
+        axis.text((x + start[0]) / 2 - 0.6, (y + start[1]) / 2 + 0.3, chance, color=color, fontsize=10)
         axis.text(
             x, y, end, ha="center", va="center", fontsize=10, bbox={"boxstyle": "round", "fc": "#eeeeee", "lw": 0}
         )

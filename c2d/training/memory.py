@@ -2,7 +2,8 @@
 
 Left alone, the C library returns such memory to the system and asks for it again, page by page of 4 kB. On Linux
 with glibc, `keep_memory` makes it keep what it has, and lets the kernel back the first part with pages of 2 MB.
-Elsewhere it does nothing. Results do not depend on it.
+Elsewhere it does nothing. Results do not depend on it. The commands do it, in processes that are theirs; whoever
+calls `c2d.train` from Python keeps his memory as it is.
 """
 
 from __future__ import annotations

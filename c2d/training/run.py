@@ -17,7 +17,6 @@ from c2d.errors import UserError
 from c2d.training.checkpoint import Checkpoint, Checkpoints
 from c2d.training.disk import check_space
 from c2d.training.lock import locked
-from c2d.training.memory import keep_memory
 from c2d.training.observer import Audience, EventLog, Observer
 from c2d.training.passport import machine, passport, versions
 from c2d.training.record import MEASURED, LineFile, line_of
@@ -46,7 +45,6 @@ def run(config: Config, observers: Sequence[Observer] = (), stop: threading.Even
     Ctrl-C, SIGTERM, and whoever sets `stop`, end it with everything saved.
     """
     validate(config)
-    keep_memory()
     threads = prepare_torch(config.device, config.threads)
     run_dir = RunDir.open(config.directory)
     with locked(run_dir.lock):

@@ -21,6 +21,7 @@ import numpy as np
 
 from c2d.config import Config, from_json, to_json
 from c2d.errors import UserError
+from c2d.training.memory import keep_memory
 from c2d.training.observer import Observer
 from c2d.training.record import canonical_records
 from c2d.training.run import run
@@ -143,6 +144,7 @@ class _Witness(Observer):
 def _main() -> None:
     request = json.loads(sys.stdin.read())
     witness = _Witness(request["kill_after"])
+    keep_memory()  # this process is ours
     run(from_json(request["config"]), [witness])
     print(json.dumps(witness.found))
 

@@ -8,7 +8,7 @@ import torch
 
 from c2d.agents.actor import Actor
 from c2d.agents.build import build_learner, build_network, build_phi
-from c2d.agents.optimizer import CentredRmsProp
+from c2d.agents.optimizer import CenteredRmsProp
 from c2d.agents.parts import Categorical, Mlp, Munchausen, PhiSpec, Quantile, RmsProp
 from c2d.agents.recipes import RECIPES, find
 from c2d.config import default_config
@@ -52,7 +52,7 @@ def test_only_what_should_move_moves(name):
     assert all(p.grad is None for p in trained.target.parameters())
 
 
-def test_priorities_move_with_prioritised_replay_and_nothing_with_uniform():
+def test_priorities_move_with_prioritized_replay_and_nothing_with_uniform():
     for name, moves in (("c2d", False), ("c2d-per3", True)):
         session = Session(short_config("gym/CartPole-v1", "unused", recipe=name))
         session.fill_history()
@@ -141,9 +141,9 @@ def test_conjugated_c51_and_qr_dqn_reduce_exactly_to_the_originals():
         assert torch.equal(flat(one.online), flat(two.online))
 
 
-def test_centred_rmsprop_equals_its_formula():
+def test_centered_rmsprop_equals_its_formula():
     parameter = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
-    optimizer = CentredRmsProp([parameter], RmsProp(learning_rate=0.1, decay=0.9, eps=0.01))
+    optimizer = CenteredRmsProp([parameter], RmsProp(learning_rate=0.1, decay=0.9, eps=0.01))
     theta, mean, square = np.array([1.0, -2.0]), np.zeros(2), np.ones(2)
     for step in range(6):
         gradient = np.array([0.5 + step, -1.0])

@@ -24,13 +24,6 @@ def env(family, shape, dtype="uint8"):
 ATARI = env("atari", (1, 84, 84))
 
 
-def test_recipes_are_these():
-    assert list(RECIPES) == [
-        "c2d", "c2d-channel", "c2d-per3", "rainbow-c2d", "rainbow-c2d-full", "dqn", "dqn-adam", "th-dqn", "c51",
-        "c51-conjugated", "qr-dqn", "qr-dqn-conjugated", "iqn", "fqf", "munchausen-iqn", "rainbow", "rainbow-full",
-    ]  # fmt: skip
-
-
 def test_table_of_c2d_settings():
     recipe = find("c2d")
     head, schedule, optim = recipe.head, recipe.schedule, recipe.optim

@@ -197,9 +197,6 @@ def test_all_recipes_one_line_each(capsys, monkeypatch, tmp_path):
     assert [line.split("|")[1].strip() for line in lines if line.startswith("| ")] == ["recipe", "c2d", "dqn"]
     rows = json.loads(file.read_text())["rows"]
     assert rows[0]["gflop_per_update"] > 1.2 * rows[1]["gflop_per_update"] > 0
-    for row in rows:
-        at_gemm_rate = row["gflop_per_update"] / row["gflops"] * 1e3  # ms
-        assert row["share_of_update_at_gemm_rate"] == pytest.approx(at_gemm_rate / row["update_ms"])
 
 
 def test_padding_is_checked(capsys):

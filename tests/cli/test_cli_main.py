@@ -1,9 +1,8 @@
-"""The command: its help, its quickness, its way with mistakes."""
+"""The command: its help, what it imports, its way with mistakes."""
 
 import re
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -80,12 +79,7 @@ def test_reader_that_goes_away_leaves_no_traceback():
 
 
 @pytest.mark.parametrize("code", ["import c2d", "from c2d.cli.main import main; main(['--help'])"])
-def test_quick_and_light(code):
-    """Best of three below a second, a whole interpreter each; and nothing heavy imported."""
+def test_light(code):
+    """Nothing heavy is imported, which takes seconds."""
     check = f"; import sys; heavy = set({HEAVY}) & set(sys.modules); assert not heavy, heavy"
-    seconds = []
-    for _ in range(3):
-        began = time.perf_counter()
-        subprocess.run([sys.executable, "-c", code + check], check=True, capture_output=True)
-        seconds.append(time.perf_counter() - began)
-    assert min(seconds) < 1.0, seconds
+    subprocess.run([sys.executable, "-c", code + check], check=True, capture_output=True)

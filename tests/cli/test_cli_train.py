@@ -187,7 +187,7 @@ def test_missing_package_names_the_extra(env, package, extra, capsys, tmp_path, 
         if name in ("c2d.envs.resize", "c2d.envs.grays") or name.startswith(("c2d.envs._minatar", package + "."))
     ]:
         monkeypatch.delitem(sys.modules, name)
-    assert extra in refused(capsys, env)
+    assert extra in refused(capsys, env, "--tensorboard", "True")
 
 
 def test_output_is_plain_lines_when_not_a_terminal(capsys, tmp_path, monkeypatch):

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from c2d.envs import atari
-from c2d.envs.atari import AtariGame
+from c2d.envs.atari import AtariGame, _load, _rom_path
 from c2d.envs.games import GAMES
-from c2d.envs.make import make
+from c2d.envs.make import make, spec_of
 from c2d.envs.protocols import PROTOCOLS
 from c2d.envs.trial import digest
 from c2d.envs.trial import play as play_trial
@@ -146,9 +146,33 @@ def test_shapes_action_sets_and_pictures() -> None:
     assert full.render().shape == (210, 160, 3)
 
 
-@pytest.mark.parametrize("key", ["freeway", "gopher", "asteroids", "seaquest"])
-def test_action_counts_are_those_of_the_authors_runs(key: str) -> None:
-    assert AtariGame(key, PAPER, 0).spec.actions == GAMES[key].actions
+def test_the_table_has_the_actions_of_every_game_and_their_number_in_the_authors_runs() -> None:
+    for key, row in GAMES.items():
+        ale = _load(_rom_path(row.rom), seed=0)
+        assert tuple(action.name for action in ale.getMinimalActionSet()) == row.minimal, key
+        assert tuple(action.name for action in ale.getLegalActionSet()) == row.legal, key
+        assert row.actions in (None, len(row.minimal)), key
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_the_spec_needs_no_emulator_and_is_that_of_the_game(full: bool) -> None:
+    rules = replace(PAPER, full_action_set=full, frame_size=50, stack=3, action_repeat=2, opening_count=1)
+    for key in ("freeway", "skiing"):
+        game = AtariGame(key, rules, 0)
+        frame = game.start().frame
+        assert spec_of(f"atari/{key}", rules) == game.spec
+        assert (frame.shape, frame.dtype.name) == (game.spec.frame_shape, game.spec.frame_dtype)
+        for action in range(game.spec.actions):
+            game.step(action)
+        with pytest.raises(IndexError):
+            game.step(game.spec.actions)
+
+
+def test_an_emulator_that_offers_other_actions_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = replace(GAMES["freeway"], minimal=("NOOP", "UP"))
+    monkeypatch.setitem(GAMES, "freeway", row)
+    with pytest.raises(UserError, match=r"ale-py offers NOOP, UP, DOWN in atari/freeway, not NOOP, UP as"):
+        AtariGame("freeway", PAPER, 0)
 
 
 def test_without_the_emulator_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,7 +162,7 @@ def test_what_no_learner_can_use_stops_with_a_clear_message(name: str, steps: in
         ("no_such_module:MyEnv", "Cannot import 'no_such_module'"),
         (f"{HERE}:Scriptd", "Did you mean 'Scripted'"),
         (f"{HERE}:OldReset", r"reset without `seed`"),
-        (f"{HERE}:Unwilling", r"RuntimeError: no licence for this machine \(.*user_envs.py, line \d+\)$"),
+        (f"{HERE}:Unwilling", r"RuntimeError: no license for this machine \(.*user_envs.py, line \d+\)$"),
         (f"{HERE}:Demanding", "called without arguments, made no environment: TypeError.*level"),
         (f"{HERE}:not_an_environment", "not a class"),
         ("collections:OrderedDict", "lacks action_space"),

@@ -5,13 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from c2d.envs.make import make
+from c2d.envs.make import make, spec_of
 from c2d.envs.minatar import MinAtarGame
 from c2d.envs.names import MINATAR_GAMES
 from c2d.envs.protocols import MinAtarRules
-
-CHANNELS = {"asterix": 4, "breakout": 4, "freeway": 7, "seaquest": 10, "space_invaders": 6}
-MINIMAL = {"asterix": 5, "breakout": 3, "freeway": 3, "seaquest": 6, "space_invaders": 4}
 
 
 def trace(game: MinAtarGame, steps: int, seed: int) -> list[tuple]:
@@ -22,7 +19,15 @@ def trace(game: MinAtarGame, steps: int, seed: int) -> list[tuple]:
 @pytest.mark.parametrize("key", MINATAR_GAMES)
 def test_every_game_plays(key: str) -> None:
     game = make(f"minatar/{key}", None, 0)
-    assert game.spec.frame_shape == (CHANNELS[key], 10, 10) and game.spec.actions == MINIMAL[key]
+    names = {"n": "NOOP", "l": "LEFT", "u": "UP", "r": "RIGHT", "d": "DOWN", "f": "FIRE"}
+    package = game._game  # the package's own word on shapes and actions
+    height, width, channels = package.state_shape()
+    assert game.spec.frame_shape == (channels, height, width) == package.state().transpose(2, 0, 1).shape
+    assert game._actions == package.minimal_action_set()
+    assert game.spec.action_names == tuple(names[package.action_map[number]] for number in game._actions)
+    assert spec_of(f"minatar/{key}") == game.spec and game.spec.actions == len(game._actions)
+    full = make(f"minatar/{key}", MinAtarRules(minimal_actions=False), 0)
+    assert full.spec.action_names == tuple(names[letter] for letter in package.action_map)
     frames = [game.start().frame]
     rng = np.random.default_rng(0)
     frames += [game.step(int(rng.integers(game.spec.actions))).frame for _ in range(50)]

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from c2d.envs.games import BENCHMARK, GAMES, human_normalised
+from c2d.envs.games import BENCHMARK, GAMES, human_normalized
 from c2d.envs.make import default_rules, make
 from c2d.envs.names import EnvName, resolve
 from c2d.envs.protocols import PROTOCOLS, AtariRules, GymRules, MinAtarRules
@@ -96,13 +96,13 @@ def test_the_table_has_the_55_games_with_scores_and_action_counts() -> None:
     assert (GAMES["videopinball"].random, GAMES["tennis"].human) == (16256.9, -8.3)
 
 
-def test_human_normalised_is_0_at_random_1_at_human_and_none_without_scores() -> None:
-    assert human_normalised("breakout", 1.7) == 0.0
-    assert human_normalised("breakout", 30.5) == 1.0
-    assert math.isclose(human_normalised("pong", 20.0) or 0.0, 40.7 / 35.3)
-    assert human_normalised("pooyan", 1000.0) is None
+def test_human_normalized_is_0_at_random_1_at_human_and_none_without_scores() -> None:
+    assert human_normalized("breakout", 1.7) == 0.0
+    assert human_normalized("breakout", 30.5) == 1.0
+    assert math.isclose(human_normalized("pong", 20.0) or 0.0, 40.7 / 35.3)
+    assert human_normalized("pooyan", 1000.0) is None
     with pytest.raises(UserError, match="'breakout'"):
-        human_normalised("breakot", 1.0)
+        human_normalized("breakot", 1.0)
 
 
 def test_names_games_and_rules_import_nothing_heavy() -> None:

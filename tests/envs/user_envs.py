@@ -73,7 +73,7 @@ class OldReset(Scripted):
 
 class Unwilling(Scripted):
     def __init__(self):
-        raise RuntimeError("no licence\nfor this machine")
+        raise RuntimeError("no license\nfor this machine")
 
 
 class Demanding(Scripted):

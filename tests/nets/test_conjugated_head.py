@@ -13,7 +13,7 @@ B, D, A, N = 3, 10, 2, 4
 def make(**settings):
     torch.manual_seed(0)
     head = ConjugatedHead(D, A, Style(), atoms=N, hidden=6, **{"alpha": 9.0, "c": 0.7, "embedding": 5, **settings})
-    return head, torch.randn(B, D)
+    return head, torch.randn(B, D, generator=torch.Generator().manual_seed(0))
 
 
 def figure_1(head, features):

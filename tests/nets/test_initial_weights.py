@@ -12,7 +12,7 @@ from c2d.agents.parts import Conjugated, Fraction, Impala, Mlp, Nature
 from c2d.agents.recipe import PARTS, Recipe
 from c2d.agents.recipes import RECIPES
 from c2d.envs.spec import EnvSpec
-from c2d.nets.layers import INITIALIZERS, BatchNormReLU, NoisyLinear, PlainLinear, initialise
+from c2d.nets.layers import INITIALIZERS, BatchNormReLU, NoisyLinear, PlainLinear, initialize
 
 ATARI = EnvSpec("atari/pong", "atari", (1, 84, 84), "uint8", 4, 6, 4)
 PIXELS = EnvSpec("atari/small", "atari", (1, 36, 36), "uint8", 2, 3, 4)
@@ -155,12 +155,12 @@ class Odd(nn.Module):
 )
 def test_a_layer_without_a_rule_is_an_error(layer, names):
     with pytest.raises(TypeError, match=names):
-        initialise(nn.Sequential(PlainLinear(4, 4), layer), rng())
+        initialize(nn.Sequential(PlainLinear(4, 4), layer), rng())
 
 
 def test_layers_of_constants_are_left_alone():
     layer = BatchNormReLU("channel", 3, 4)
-    initialise(layer, rng())
+    initialize(layer, rng())
     assert layer.weight.tolist() == [1, 1, 1] and layer.bias.tolist() == [0, 0, 0]
 
 

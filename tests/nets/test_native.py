@@ -121,7 +121,7 @@ def test_layers_use_it_where_it_can_be_used(monkeypatch):
     norm.double()(x.double())
     assert channels_last(torch.zeros(3, 2, 5, 4), 0.5)[1] == 0.5
     norm.mode = "batch"
-    with pytest.raises(RuntimeError, match="at least one element"):  # PyTorch's own words
+    with pytest.raises(RuntimeError, match="at least one element"):
         norm(torch.zeros(0, 2, 5, 4))
     assert len(calls) == 4
 

@@ -14,7 +14,7 @@ from c2d.nets.heads.implicit import ImplicitHead
 from c2d.nets.heads.output import Output, Style
 from c2d.nets.heads.quantile import QuantileHead
 from c2d.nets.heads.scalar import ScalarHead
-from c2d.nets.layers import CosineEmbedding, NoisyLinear, initialise
+from c2d.nets.layers import CosineEmbedding, NoisyLinear, initialize
 
 B, D, A = 3, 10, 4
 HEADS = {
@@ -33,7 +33,7 @@ def rng(seed=0):
 
 def make(kind, style=Style(), **settings):  # noqa: B008
     head = kind(D, A, style, hidden=16, **settings)
-    initialise(head, rng())
+    initialize(head, rng())
     return head
 
 
@@ -92,7 +92,7 @@ def test_cosine_embedding_equals_its_formula():
 
 def test_noisy_layer_equals_its_formula():
     layer = NoisyLinear(6, 3, 0.5)
-    initialise(layer, rng())
+    initialize(layer, rng())
     x = torch.randn(2, 6, generator=rng(1))
     noise = torch.randn(9, generator=rng(2)).numpy().astype(float)
     f = np.sign(noise) * np.sqrt(np.abs(noise))
@@ -106,7 +106,7 @@ def test_noisy_layer_equals_its_formula():
 
 def test_noise_is_drawn_anew_in_each_pass_and_shared_by_the_batch():
     layer, generator = NoisyLinear(6, 3, 0.5), rng()
-    initialise(layer, rng())
+    initialize(layer, rng())
     x = torch.randn(1, 6, generator=rng(1)).expand(4, 6)
     one, two = layer(x, generator), layer(x, generator)
     assert not torch.allclose(one, two)
@@ -115,12 +115,12 @@ def test_noise_is_drawn_anew_in_each_pass_and_shared_by_the_batch():
 
 def test_noise_has_gradients():
     layer = NoisyLinear(6, 3, 0.5)
-    initialise(layer, rng())
-    layer(torch.randn(2, 6), rng()).sum().backward()
+    initialize(layer, rng())
+    layer(torch.randn(2, 6, generator=rng(1)), rng()).sum().backward()
     assert all(p.grad is not None and p.grad.abs().max() > 0 for p in layer.parameters())
 
 
-def test_dueling_is_value_plus_centred_advantages():
+def test_dueling_is_value_plus_centered_advantages():
     output = Output(5, A, 3, Style(dueling=True))
     x = torch.randn(B, 5, generator=rng())
     value, advantage = output.value(x), output.advantage(x).view(B, A, 3)

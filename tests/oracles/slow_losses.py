@@ -5,7 +5,7 @@ from itertools import pairwise
 
 
 def projected(atoms, probs, low, high, count):
-    """C51's projection by a loop: each atom's mass to its neighbours on the grid."""
+    """C51's projection by a loop: each atom's mass to its neighbors on the grid."""
     step = (high - low) / (count - 1)
     out = [0.0] * count
     for z, p in zip(atoms, probs, strict=True):

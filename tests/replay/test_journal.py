@@ -70,7 +70,7 @@ def loaded(world, journal, checkpoint, compress=True):
     return replay
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     kind=st.sampled_from(sorted(SHAPES)),
     capacity=st.integers(8, 40),

@@ -1,6 +1,4 @@
-"""Prioritised sampling: the tree of sums against a linear scan, weights, and what feedback does."""
-
-import time
+"""Prioritized sampling: the tree of sums against a linear scan, weights, and what feedback does."""
 
 import numpy as np
 import pytest
@@ -48,7 +46,7 @@ class Scan:
         return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     capacity=st.integers(1, 40),
     plan=st.lists(st.tuples(st.sampled_from(["add", "discard", "feedback"]), st.integers(0, 39)), max_size=60),
@@ -139,17 +137,3 @@ def test_in_a_replay_that_comes_round():
             replay.feedback(batch.index.numpy(), rng.random(8).astype(np.float32))
         present = np.flatnonzero(replay.sampler.state()["priorities"])
         assert sorted(present) == sorted(replay.sampleable())
-
-
-def test_drawing_and_feedback_take_a_fraction_of_a_millisecond():
-    """The bound asked for is 0.3 ms; four times that here, for busy machines. `c2d bench` measures it."""
-    sampler, rng = PrioritizedSampler(1_000_000), np.random.default_rng(0)
-    sampler.restore(np.arange(1_000_000), {"priorities": rng.random(1_000_000) + 0.1, "largest": np.array([1.1])})
-    times = []
-    for _ in range(200):
-        began = time.perf_counter()
-        slots, _ = sampler.draw(32, rng)
-        sampler.feedback(slots, np.ones(32, np.float32))
-        times.append(time.perf_counter() - began)
-    print(f"median {1e3 * np.median(times):.3f} ms")
-    assert np.median(times) < 1.2e-3

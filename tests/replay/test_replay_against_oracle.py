@@ -1,4 +1,4 @@
-"""Randomised histories: all that the ring offers equals what an obvious buffer of whole episodes offers."""
+"""Randomized histories: all that the ring offers equals what an obvious buffer of whole episodes offers."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Pair:
     history=st.lists(EVENTS, min_size=1, max_size=120),
     stride=st.integers(1, 9),
 )
-@settings(max_examples=250, deadline=None, derandomize=True, database=None)
+@settings(max_examples=250)
 def test_never_a_wrong_state(
     room: int, stack: int, n_step: int, truncation: str, compress: bool, history: list, stride: int
 ) -> None:

@@ -22,8 +22,6 @@ THEIRS = {"QR-DQN": "Quantile"}  # our name of an agent -> theirs
 
 @pytest.fixture(scope="module")
 def where():
-    if "C2D_PUBLISHED" not in os.environ:
-        pytest.fail("C2D_PUBLISHED must name the directory of the published data: make test-published sets it")
     return Path(os.environ["C2D_PUBLISHED"])
 
 

@@ -54,7 +54,7 @@ def small_laws(draw: st.DrawFn) -> tuple[list[float], list[float]]:
     return draw(st.lists(atom, min_size=n, max_size=n)), [k / sum(weights) for k in weights]
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(small_laws(), small_laws())
 def test_equals_the_integral_in_exact_arithmetic(
     mu: tuple[list[float], list[float]], nu: tuple[list[float], list[float]]

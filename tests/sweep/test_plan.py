@@ -6,8 +6,9 @@ import pytest
 
 from c2d.agents.parts import Categorical, Cramer, Quantile, Uniform
 from c2d.agents.recipes import find
-from c2d.config import default_config, probe, validate
+from c2d.config import default_config
 from c2d.envs.games import BENCHMARK
+from c2d.envs.make import make
 from c2d.errors import UserError
 from c2d.sweep.plan import Plan, fingerprint, multiply
 from c2d.sweep.shipped import PLANS, ablation_plan, shipped_plan
@@ -36,13 +37,10 @@ def test_a_planned_run_is_the_run_that_train_would_do(tmp_path):
             assert run.config.iterations == default_config(env).iterations
 
 
-def test_all_atari_games_are_known_without_starting_each(tmp_path):
-    runs = {
-        r.config.env: r for r in multiply(Plan("p", rows("c2d"), ("atari/pong", "atari/alien"), (1,)), tmp_path).runs
-    }
-    for env, run in runs.items():
-        wanted = probe(env, run.config.rules)
-        assert replace(wanted, action_names=()) == replace(run.spec, action_names=())
+def test_specs_are_those_of_the_environments(tmp_path):
+    envs = ("atari/pong", "atari/alien", "minatar/freeway", "toy/sure")
+    for run in multiply(Plan("p", rows("c2d"), envs, (1,)), tmp_path).runs:
+        assert run.spec == make(run.config.env, run.config.rules, seed=0).spec
 
 
 def test_patterns(tmp_path):
@@ -132,9 +130,15 @@ def test_bad_settings(settings, message, tmp_path):
 
 
 @pytest.mark.parametrize("name", [name for name in PLANS if name != "paper"])
-def test_shipped_plans_are_whole(name, tmp_path):
-    for run in multiply(shipped_plan(name), tmp_path).runs:
-        validate(run.config)
+def test_shipped_plans_have_a_run_for_every_variant_environment_and_seed(name, tmp_path):
+    plan = shipped_plan(name)
+    runs, same = multiply(plan, tmp_path)
+    found = {(run.variant, run.config.env, run.config.seed) for run in runs}
+    envs = {run.config.env for run in runs}
+    assert len(found) == len(runs) and len(envs) >= len(plan.envs)
+    for variant in plan.variants:
+        if variant.name not in same:
+            assert {(variant.name, env, seed) for env in envs for seed in plan.seeds} <= found
 
 
 def test_the_papers_plan(tmp_path):

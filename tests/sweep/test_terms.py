@@ -3,7 +3,6 @@
 import os
 import socket
 import threading
-import time
 
 import pytest
 
@@ -62,10 +61,9 @@ def test_nobody_listens():
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.0 400 Bad Request\r\n\r\n", b"\0\0"])
 def test_someone_else_listens(answer, listener, monkeypatch):
     monkeypatch.setattr(terms, "_ANSWER", 0.3)
-    address, began = listener(answer), time.monotonic()
+    address = listener(answer)
     with pytest.raises(UserError, match=f"what answers at {address} is no Ray cluster"):
         prepare(Terms(address))
-    assert time.monotonic() - began < 5.0
 
 
 def test_a_cluster_that_keeps_to_itself_is_called_by_its_name(listener, monkeypatch):

@@ -48,7 +48,7 @@ def test_distances_against_scipy_and_the_definition(ties):
     assert cramer(one, one).max() < 1e-30 and kolmogorov(one, Laws.of(x[:, ::-1], p[:, ::-1])).max() < 1e-15
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 12), st.integers(0, 10_000))
 def test_compressing_keeps_the_mean_and_states_its_error(size, seed):
     rng = np.random.default_rng(seed)

@@ -11,8 +11,8 @@ from c2d.training.session import Session
 STEPS, GAMES, RANDOM_SCORE = 5_000, 10, 22.0
 
 
-def mean_score(agent, config, games, epsilon):
-    env = make(config.env, config.rules, seed=99)
+def mean_score(agent, config, games, epsilon, seed=99):
+    env = make(config.env, config.rules, seed=seed)
     stack = FrameStack(env.spec)
     stack.open(env.start())
     scores = []

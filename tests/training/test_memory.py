@@ -3,11 +3,12 @@
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-SCRIPT = """
-import resource, torch
+LOOK = """
+import resource, sys, torch
 from pathlib import Path
 from c2d.training.memory import keep_memory
 torch.set_num_threads(1)
@@ -22,15 +23,49 @@ def large_pages():
     heap = Path("/proc/self/smaps").read_text().partition("[heap]")[2]
     return " hg" in heap.partition("VmFlags:")[2].partition("\\n")[0]
 
+def report():
+    faults()
+    print("\\n", faults(), large_pages())
+
 assert not large_pages()
-assert keep_memory() and keep_memory()
-faults()
-print(faults(), large_pages())
 """
+ARRANGED = LOOK + "assert keep_memory() and keep_memory(); report()"
+BY_COMMAND = (
+    LOOK
+    + """
+from c2d.cli.main import main
+assert main(["train", "toy/sure", "--run-dir", sys.argv[1], "--iterations", "1", "--tensorboard", "False",
+             "--schedule.steps-per-iteration", "30", "--schedule.random-history", "20", "--threads", "1"]) == 0
+report()
+"""
+)
+FROM_PYTHON = (
+    LOOK
+    + """
+import c2d
+from tests.training.short_runs import short_config
+assert c2d.train(short_config("toy/sure", sys.argv[1], iterations=1, steps=30), progress=False).state == "finished"
+report()
+"""
+)
+
+pytestmark = pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="arranges glibc only; elsewhere nothing is done"
+)
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="arranges glibc only; elsewhere nothing is done")
-def test_few_page_faults_and_large_pages():
-    answer = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True).stdout.split()
-    assert int(answer[0]) < 50  # 900 MB in 4 kB pages would be 230,000
-    assert answer[1] == "True"
+def faults_and_large_pages(script, path):
+    words = [sys.executable, "-c", script, str(path / "run")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    faults, large = done.stdout.split()[-2:]
+    return int(faults), large == "True"
+
+
+@pytest.mark.parametrize("script", [ARRANGED, BY_COMMAND], ids=["arranged", "by the command"])
+def test_few_page_faults_and_large_pages(script, tmp_path):
+    faults, large = faults_and_large_pages(script, tmp_path)
+    assert faults < 50 and large  # 900 MB in 4 kB pages would be 230,000
+
+
+def test_training_from_python_leaves_the_callers_memory_alone(tmp_path):
+    assert not faults_and_large_pages(FROM_PYTHON, tmp_path)[1]

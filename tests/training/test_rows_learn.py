@@ -86,7 +86,10 @@ def test_cartpole_has_no_pictures_to_normalize():
 
 @pytest.mark.parametrize("row", [row for row in RECIPES if row not in ("c2d", "c2d-channel")])  # c2d: test_cartpole.py
 def test_cartpole(row):
-    """Four times better than chance, and better than untrained, within some thousand steps."""
+    """Several times better than chance, and than untrained, within some thousand steps: FQF needs most.
+
+    A few games decide when training ends. Other games, played once, decide whether it succeeded.
+    """
     config = default_config("gym/CartPole-v1", row, seed=1, threads=1)
     recipe = config.agent
     schedule = replace(recipe.schedule, batch_size=32, epsilon_decay_steps=2_000, random_history=500)
@@ -95,12 +98,13 @@ def test_cartpole(row):
     session = Session(config)
     session.fill_history()
     agent = Agent(session.learner.online, recipe, session.env.spec)
-    untrained, score = mean_score(agent, config, 5, 0.001), 0.0
-    while score <= 4 * RANDOM_SCORE and session.step < 9_000:
+    untrained = mean_score(agent, config, 10, 0.001, seed=7)
+    while session.step < 9_000:
         for _ in range(1_000):
             session.advance()
-        score = mean_score(agent, config, 5, 0.001)
-    assert untrained < 4 * RANDOM_SCORE < score
+        if mean_score(agent, config, 5, 0.001) > 5 * RANDOM_SCORE:
+            break
+    assert mean_score(agent, config, 10, 0.001, seed=7) > max(4 * RANDOM_SCORE, untrained)
 
 
 @pytest.mark.parametrize("row", RECIPES)

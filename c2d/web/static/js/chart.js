@@ -213,7 +213,7 @@ function spread(names, top, bottom, gap) {
   }
 }
 
-/** Significant digits by which neighbouring ticks can be told apart. */
+/** Significant digits by which neighboring ticks can be told apart. */
 function digits(values, step) {
   const largest = Math.max(...values.filter((v) => v !== null).map(Math.abs));
   return step > 0 && largest > 0 ? Math.min(12, Math.max(4, Math.ceil(Math.log10(largest / step)) + 1)) : 4;
