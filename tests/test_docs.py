@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from c2d.reporting.runs import RunRecords
+from c2d.reporting.run_records import RunRecords
 
 from c2d.cli.main import main
 from c2d.config import default_config, flat, to_json
