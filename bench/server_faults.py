@@ -158,6 +158,15 @@ def below(pid: int) -> set[int]:
     return found
 
 
+def directory_of(processes: set[int]) -> Path:
+    """As their command lines name it."""
+    for pid in processes:
+        with suppress(OSError):
+            if found := re.search(r"/tmp/c2d-ray-[^/\0]+", Path(f"/proc/{pid}/cmdline").read_text()):
+                return Path(found[0])
+    raise SystemExit("the directory of the embedded Ray was not found")
+
+
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -168,7 +177,6 @@ def alive(pid: int) -> bool:
 def killed_driver(place: Path) -> dict[str, Any]:
     """Seconds from SIGKILL of `c2d sweep` until its last process is gone, and whether its directory is."""
     where = place / "sweep"
-    known = set(Path("/tmp").glob("c2d-ray-*"))
     words = ["sweep", "--recipes", "c51", "--envs", "toy/sure", "--seeds", "2", "--iterations", "1000"]
     driver = subprocess.Popen(
         [sys.executable, "-m", "c2d.cli.main", *words, "--out", str(where)], stdout=subprocess.DEVNULL
@@ -179,8 +187,9 @@ def killed_driver(place: Path) -> dict[str, Any]:
             raise SystemExit("the sweep did not start")
         time.sleep(0.1)
     time.sleep(1.0)
-    directory = next(iter(set(Path("/tmp").glob("c2d-ray-*")) - known))
-    mode, processes = directory.stat().st_mode & 0o777, below(driver.pid)
+    processes = below(driver.pid)
+    directory = directory_of(processes)
+    mode = directory.stat().st_mode & 0o777
     driver.kill()
     driver.wait()
     began = time.monotonic()

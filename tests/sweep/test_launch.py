@@ -120,8 +120,9 @@ def is_left_alone(plan, where):
     assert (where / "sweep-events.jsonl").read_bytes() == before
 
 
-def test_after_so_many_deaths_a_run_has_failed(tmp_path):
+def test_after_so_many_deaths_a_run_has_failed(tmp_path, monkeypatch):
     """Without processes: what the launcher makes of deaths that Ray tells of."""
+    monkeypatch.setattr("c2d.sweep.launch.ray.kill", lambda _: None)  # which would start a Ray
     run = multiply(tiny_plan(seeds=(1,)), tmp_path).runs[0]
     board, sweep = Board([Entry(run)], Rates()), SweepDir(tmp_path)
     launcher = Launcher(board, {run.name: need(run, Rates())}, sweep, Terms(retries=1), lambda _: None)
@@ -133,8 +134,9 @@ def test_after_so_many_deaths_a_run_has_failed(tmp_path):
     assert sweep.past()[run.name].error == "ended by Ray because memory ran out, 2 times, and 1 retry was allowed"
 
 
-def test_a_death_that_ray_notices_late_costs_one_retry(tmp_path):
+def test_a_death_that_ray_notices_late_costs_one_retry(tmp_path, monkeypatch):
     """Ray may take the run to the same dead node once more: it dies there before it begins."""
+    monkeypatch.setattr("c2d.sweep.launch.ray.kill", lambda _: None)  # which would start a Ray
     run = multiply(tiny_plan(seeds=(1,)), tmp_path).runs[0]
     board = Board([Entry(run)], Rates())
     launcher = Launcher(board, {run.name: need(run, Rates())}, SweepDir(tmp_path), Terms(retries=1), lambda _: None)
