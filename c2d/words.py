@@ -1,6 +1,14 @@
-"""Numbers in words."""
+"""Numbers in words, and text that is fit to print."""
 
 from __future__ import annotations
+
+
+def printable(text: object) -> str:
+    """Text that may come from a file, for the terminal: lines stay lines, and control characters become "?"."""
+    found = str(text)
+    if found.isprintable():
+        return found
+    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in found)
 
 
 def plural(count: int, noun: str) -> str:

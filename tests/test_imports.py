@@ -70,7 +70,7 @@ def test_imports_point_upward(path):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_file_is_long(path):
-    assert len(path.read_text().splitlines()) <= 300
+    assert len(path.read_text().splitlines()) <= 500
 
 
 def test_torch_is_not_named_where_it_has_no_place():

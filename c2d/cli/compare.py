@@ -10,6 +10,7 @@ import tyro
 
 from c2d.cli.settings import options
 from c2d.errors import UserError
+from c2d.words import printable
 
 DESCRIPTION = (
     "Tell where runs stand: their games and frames only, beside the published agents at the same games "
@@ -58,13 +59,14 @@ def main(arguments: Sequence[str]) -> None:
     how = choice(chosen.convention, chosen.references, chosen.replications, chosen.seed)
     own, notes = read_own([Path(run) for run in chosen.runs])
     field = gather(own, notes, None if chosen.published is None else Path(chosen.published), chosen.agents)
-    print(f"c2d compare | {len(own)} run{'s' * (len(own) != 1)} of {', '.join(field.own)} | seed {chosen.seed}")
+    names = printable(", ".join(field.own))
+    print(f"c2d compare | {len(own)} run{'s' * (len(own) != 1)} of {names} | seed {chosen.seed}")
     print()
     told = [*field.notes, *unlike_rules(own)]
     matched = match_atari(field, how, chosen.at, told)
     if matched is not None:
         told += unlike(own, field)
-        print("\n".join(on_atari(matched, unlike_agents(own, field))))
-    print("\n".join(elsewhere(field, how, told)))
+        print(printable("\n".join(on_atari(matched, unlike_agents(own, field)))))
+    print(printable("\n".join(elsewhere(field, how, told))))
     for note in dict.fromkeys(told):
-        print(f"note: {note}")
+        print(f"note: {printable(note)}")

@@ -10,11 +10,12 @@ import tyro
 
 from c2d.cli.settings import options
 from c2d.errors import UserError
-from c2d.files import write_atomically
+from c2d.files import LINES, read_text, write_atomically
 from c2d.reporting.document import update
 from c2d.reporting.fingerprint import game_of, section, together
 from c2d.reporting.naming import agent_names
 from c2d.reporting.runs import RunRecords, read_run
+from c2d.words import printable
 
 DESCRIPTION = "Put a run's first iterations beside those of the three published C2D seeds of its game."
 INTRO = """# Fingerprint: the first iterations beside the published ones
@@ -64,6 +65,7 @@ def main(arguments: Sequence[str]) -> None:
             raise UserError(f"{runs[run.name].path} and {run.path} have one name: write them to different files")
         runs[run.name] = run
     sections = {name: section(run, chosen.out) for name, run in runs.items()} | _together(list(runs.values()))
+    sections = {name: printable(text) for name, text in sections.items()}
     print("\n".join(sections.values()), end="")
     if chosen.out is not None:
         _write(Path(chosen.out), sections)
@@ -80,7 +82,7 @@ def _together(runs: list[RunRecords]) -> dict[str, str]:
 
 def _write(out: Path, sections: dict[str, str]) -> None:
     try:
-        before = out.read_text(encoding="utf-8") if out.exists() else None
+        before = read_text(out, LINES) if out.exists() else None
         page = update(before, INTRO.format(out=out), sections, str(out))
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, page.encode())

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from c2d.errors import UserError
+from c2d.files import kind_of
 from c2d.reporting.curves import Key, Run
 from c2d.reporting.naming import agent_names
 from c2d.reporting.runs import RunRecords, clean, read_what_is_there
@@ -63,14 +64,14 @@ def _directories(paths: list[Path]) -> list[Path]:
     for path in paths:
         inner = list(_runs_in(path, _DEEPEST))
         if not inner:
-            raise UserError(f"{path} is no run directory: {_why_not(path)}")
+            raise UserError(f"{path} is not a run directory: {_why_not(path)}")
         for one in inner:
             found.setdefault(one.resolve(), one)
     return list(found.values())
 
 
 def _runs_in(path: Path, deepest: int) -> Iterator[Path]:
-    if (path / "records.jsonl").exists():
+    if kind_of(path / "records.jsonl") is not None:
         yield path
     elif deepest and path.is_dir():
         for inner in sorted(path.iterdir()):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
+import io
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ import numpy as np
 
 from c2d.envs.games import GAMES
 from c2d.errors import UserError
+from c2d.files import load_json, read_file
 from c2d.reporting.conventions import COMMON, NOMINAL
 from c2d.reporting.curves import Key, Run
 from c2d.reporting.published_values import Unknown, Unusable, game_of, iteration_of, number_of, plain
@@ -84,7 +85,8 @@ def _read(file: Path, notes: list[str]) -> Iterator[Run]:
 
 def _text(file: Path) -> str:
     try:
-        with gzip.open(file) if file.name.endswith(".gz") else open(file, "rb") as stream:
+        packed = read_file(file, _LARGEST)
+        with gzip.open(io.BytesIO(packed)) if file.name.endswith(".gz") else io.BytesIO(packed) as stream:
             data = stream.read(_LARGEST + 1)
         if len(data) > _LARGEST:
             raise Unusable(f"it is larger than {_LARGEST // 2**20} MB")
@@ -98,8 +100,8 @@ def _text(file: Path) -> str:
 
 def _from_json(file: Path, text: str) -> Iterator[Run]:
     try:
-        entries = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+        entries = load_json(text)
+    except ValueError as error:
         raise Unusable(f"it is no JSON: {error}") from None
     if not isinstance(entries, list) or not entries:
         raise Unknown("its format is not known")

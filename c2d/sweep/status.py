@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from c2d.files import kind_of
 from c2d.sweep.directory import Known, Past, SweepDir, finished
 from c2d.training.record import MEASURED, read_records
 from c2d.words import plural
@@ -36,23 +37,28 @@ def _row(name: str, known: Known, past: Past | None, active: bool) -> Row:
     except (OSError, ValueError):
         records = []
     last = records[-1] if records else {}
+    measured = last.get(MEASURED)
     return Row(
         name,
         known.variant,
         _state(known, past, active),
         f"{len(records)}/{known.config.iterations}",
-        last.get("mean_score"),
-        last.get(MEASURED, {}).get("steps_per_second"),
+        _number(last.get("mean_score")),
+        _number(measured.get("steps_per_second")) if isinstance(measured, dict) else None,
         past.lost if past else 0,
         past.error if past else None,
     )
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and abs(value) < 1e300 else None
 
 
 def _state(known: Known, past: Past | None, active: bool) -> str:
     if finished(known.config):
         return "done"
     if past is None:
-        return "stopped" if (known.config.directory / "config.json").is_file() else "waiting"
+        return "stopped" if kind_of(known.config.directory / "config.json") == "file" else "waiting"
     if past.event == "failed":
         return "failed"
     if past.event in ("planned", "retry"):

@@ -48,8 +48,8 @@ def test_without_out_nothing_is_written(tmp_path, capsys):
     ("words", "message"),
     [
         ([], "which run?"),
-        (["{tmp}/missing"], "missing is no run directory"),
-        (["{tmp}"], "is no run directory: it has no records.jsonl"),
+        (["{tmp}/missing"], "missing is not a run directory"),
+        (["{tmp}"], "is not a run directory: it has no records.jsonl"),
         (["{tmp}/one", "--nonsense", "1"], "--nonsense"),
         (["{tmp}/one", "{tmp}/deep/one"], "have one name"),
         (["{tmp}/one", "--out", "{tmp}/mine.md"], "mine.md is not updated"),

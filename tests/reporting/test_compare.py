@@ -145,7 +145,7 @@ def test_young_runs_and_uneven_games_are_left_out_and_told(tmp_path, capsys):
     ("words", "reason"),
     [
         ([], "which runs?"),
-        (["nowhere"], "nowhere is no run directory"),
+        (["nowhere"], "nowhere is not a run directory"),
         (["RUN", "--at", "500"], "--at is 500; accepted"),
         (["RUN", "--convention", "tables"], 'unknown convention "tables"'),
         (["RUN", "--references", "mine"], "unknown table"),
