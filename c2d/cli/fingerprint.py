@@ -64,7 +64,11 @@ def main(arguments: Sequence[str]) -> None:
         if run.name in runs and runs[run.name].path.resolve() != run.path.resolve():
             raise UserError(f"{runs[run.name].path} and {run.path} have one name: write them to different files")
         runs[run.name] = run
-    sections = {name: section(run, chosen.out) for name, run in runs.items()} | _together(list(runs.values()))
+    try:
+        sections = {name: section(run, chosen.out) for name, run in runs.items()} | _together(list(runs.values()))
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        names = ", ".join(chosen.runs)
+        raise UserError(f"records of {names} are damaged: a value is missing or of a wrong kind ({error})") from None
     sections = {name: printable(text) for name, text in sections.items()}
     print("\n".join(sections.values()), end="")
     if chosen.out is not None:

@@ -64,24 +64,7 @@ def open_run(path: str | Path, env: str | None = None, device: str = "cpu", cap_
         config = replace(config, rules=replace(config.rules, cap_steps=cap_steps))
     steps, iterations = _trained(run_dir)
     name = resolve(config.env if env is None else env).canonical
-    subject = Subject(run_dir, config, load(path, device), name, steps, iterations)
-    _refuse_other_shapes(subject)
-    return subject
-
-
-def _refuse_other_shapes(subject: Subject) -> None:
-    """The agent must fit the games it is to play, whatever env.json says."""
-    env = subject.make_env(0)
-    try:
-        found, own = env.spec, subject.agent.spec
-    finally:
-        env.close()
-    for what in ("obs_shape", "frame_dtype", "actions"):
-        if getattr(found, what) != getattr(own, what):
-            raise UserError(
-                f"{subject.env} has {what.replace('_', ' ')} {getattr(found, what)}, and the agent in "
-                f"{subject.run_dir.path} is for {getattr(own, what)}: name an environment like the one of training"
-            )
+    return Subject(run_dir, config, load(path, device), name, steps, iterations)
 
 
 def _config(run_dir: RunDir) -> Config:

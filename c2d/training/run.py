@@ -7,7 +7,7 @@ import resource
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Literal, NamedTuple
 
 from c2d.config import Checkpointing, Config, to_json, validate
@@ -16,7 +16,7 @@ from c2d.errors import NotSaved, UserError
 from c2d.files import kind_of, read_end
 from c2d.training.checkpoint import Checkpoint, Checkpoints
 from c2d.training.disk import check_space
-from c2d.training.lock import locked
+from c2d.training.lock import InUse, locked
 from c2d.training.memory import keep_memory
 from c2d.training.observer import Audience, EventLog, Observer
 from c2d.training.passport import machine, passport, versions
@@ -50,8 +50,21 @@ def run(config: Config, observers: Sequence[Observer] = (), stop: threading.Even
     threads = prepare_torch(config.device, config.threads)
     run_dir = RunDir.open(config.directory)
     run_dir.refuse_links()
-    with locked(run_dir.lock):
+    with _held(run_dir):
         return _Run(config, run_dir, Audience([*observers, EventLog()]), threads).finish(stop)
+
+
+@contextmanager
+def _held(run_dir: RunDir) -> Iterator[None]:
+    """The run's lock; a directory that could not even be locked is not left behind."""
+    try:
+        with locked(run_dir.lock):
+            yield
+    except InUse:
+        raise
+    except UserError:
+        run_dir.abandon()
+        raise
 
 
 class _Run:

@@ -66,7 +66,7 @@ def test_states_of_runs(tmp_path):
     assert any("empty has no whole iteration yet: left out" in note for note in notes)
     with pytest.raises(UserError, match=r"nothing to report.*no whole iteration"):
         read_own([empty])
-    with pytest.raises(UserError, match="no run directory"):
+    with pytest.raises(UserError, match="not a run directory"):
         read_own([tmp_path / "nothing"])
 
 
