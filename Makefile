@@ -7,7 +7,7 @@ PEERS := .venv-peers
 PUBLISHED ?= ../shared/data
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart browser test test-published check format bench bench-lens bench-peers study-learning study-faults study-minatar study-sweeps study-rates clean
+.PHONY: help setup quickstart browser test test-published check format bench bench-lens bench-peers study-learning study-faults study-hostile study-minatar study-sweeps study-rates clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -72,6 +72,9 @@ study-learning: $(READY) ## train CartPole and MinAtar Breakout with default set
 study-faults: $(READY) ## kill, damage and starve runs, measure checkpoints, and write docs/results (about 10 minutes)
 	$(BIN)/python bench/faults.py --kills 120 --out docs/results/faults.md
 	$(BIN)/python bench/checkpoint_cost.py --out docs/results/checkpoints.md
+
+study-hostile: $(READY) ## try every command on every kind of damaged run directory and write docs/results/hostile.md (about 30 minutes)
+	$(BIN)/python bench/hostile.py --out docs/results/hostile.md
 
 study-minatar: $(READY) ## train the field on MinAtar (hours; goes on where it stopped) and write docs/results/minatar*.md
 	$(BIN)/c2d sweep minatar --seeds 2

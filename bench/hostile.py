@@ -23,6 +23,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -109,10 +110,8 @@ def template(top: Path) -> Place:
     head = replace(config.agent.head, atoms=4, hidden=8, embedding=8)
     saving = Checkpointing(every_steps=40, every_minutes=0.0)
     config = replace(config, checkpoint=saving, agent=replace(config.agent, schedule=schedule, head=head))
-    try:
+    with suppress(_Crash):
         run(config, [_Crasher()])
-    except _Crash:
-        pass
     (place.run / "log.txt").write_text("begun\n")
     for name in ("evaluations", "tensorboard"):
         (place.run / name).mkdir(exist_ok=True)
@@ -583,11 +582,12 @@ def page(results: list[tuple[Case, str, Outcome]], seconds: float, command: str)
     lines = [
         "# Hostile run directories",
         "",
-        f"Each kind of damage below was done to a stopped run, its checkpoints, its replay or its sweep, and each command "
-        f"run on it: {len(results):,} cases, of which **{len(results) - len(failed):,} of {len(results):,}** passed. "
+        "Each kind of damage below was done to a stopped run, its checkpoints, its replay or its sweep, and each "
+        f"command that might read it was run: {len(results):,} cases, of which "
+        f"**{len(results) - len(failed):,} of {len(results):,}** passed. "
         f"A case passes if the command ends by itself within {SECONDS:.0f} s and {MEGABYTES} MB of memory beyond the "
-        "program itself, with exit code 0, 1 or 2; prints no traceback and no control character; and leaves alone all files "
-        "outside the run and the user's own files inside it.",
+        "program itself, with exit code 0, 1 or 2; prints no traceback and no control character; and leaves alone all "
+        "files outside the run and the user's own files inside it.",
         "",
         f"Command: `{command}`, {time.strftime('%d %B %Y', time.gmtime())}, {seconds:.0f} s. The longest case took "
         f"{max(outcome.seconds for *_, outcome in results):.1f} s, the largest "
@@ -605,8 +605,12 @@ def page(results: list[tuple[Case, str, Outcome]], seconds: float, command: str)
     for case, words, outcome in failed:
         lines += ["", f"* {words}, {case.group}: {case.name}: {'; '.join(outcome.troubles)}"]
     codes = {code: sum(outcome.code == code for *_, outcome in results) for code in (0, 1, 2)}
-    lines += ["", f"Exit codes: {', '.join(f'{count:,} times {code}' for code, count in codes.items())} (2: the input is "
-              "rejected with one line; 0: the damage did not matter, or the run went back to an earlier checkpoint)."]  # fmt: skip
+    told = ", ".join(f"{count:,} times {code}" for code, count in codes.items())
+    lines += [
+        "",
+        f"Exit codes: {told} (2: the input is rejected with one line; 0: the damage did not matter, or the run went "
+        "back to an earlier checkpoint, or began again).",
+    ]
     return "\n".join(lines) + "\n"
 
 
