@@ -7,7 +7,7 @@ PEERS := .venv-peers
 PUBLISHED ?= ../shared/data
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart browser test test-published check format bench bench-lens bench-peers study-learning study-faults study-server study-minatar study-sweeps study-rates clean test-emulator test-fast test-install test-versions coverage
+.PHONY: help setup quickstart browser test test-published check format bench bench-lens bench-peers study-learning study-faults study-server study-minatar study-sweeps study-rates clean test-emulator test-fast test-install test-versions coverage study-hostile
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -92,6 +92,9 @@ study-faults: $(READY) ## kill, damage and starve runs, measure checkpoints, and
 
 study-server: $(READY) ## strain the server and an embedded Ray and write docs/results/server.md (about 3 minutes)
 	$(BIN)/python bench/server_faults.py --out docs/results/server.md
+
+study-hostile: $(READY) ## try every command on every kind of damaged run directory and write docs/results/hostile.md (about 30 minutes)
+	$(BIN)/python bench/hostile.py --out docs/results/hostile.md
 
 study-minatar: $(READY) ## train the field on MinAtar (hours; goes on where it stopped) and write docs/results/minatar*.md
 	$(BIN)/c2d sweep minatar --seeds 2

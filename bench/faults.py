@@ -228,6 +228,7 @@ def page(rows: list[Row], seconds: float, command: str) -> str:
         *(f"| {row.fault} | {row.tried} | {row.equal} | {row.seen.replace('|', '/')} |" for row in rows),
         "",
         "Equal at the end means that nothing was lost: what came after the last whole checkpoint was made again.",
+        "Run directories made by an enemy: [hostile.md](hostile.md).",
     ]
     return "\n".join(lines) + "\n"
 

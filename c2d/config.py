@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
@@ -19,6 +18,7 @@ from c2d.envs.make import default_rules, spec_of
 from c2d.envs.names import resolve
 from c2d.envs.protocols import PROTOCOLS, AtariRules, GymRules, MinAtarRules, Rules
 from c2d.errors import UserError, did_you_mean
+from c2d.files import SMALL, read_json
 
 # Settings that decide where, how fast and how long, but not what: they are no part of a run's identity.
 FREE = ("run_dir", "iterations", "checkpoint", "tensorboard", "compress_replay", "threads", "device")
@@ -155,20 +155,30 @@ def from_json(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     kind = value.get("class")
-    if kind not in _CLASSES:
-        raise UserError(f'config holds an object of unknown class "{kind}"; classes: {", ".join(_CLASSES)}')
+    if not isinstance(kind, str) or kind not in _CLASSES:
+        raise UserError(f'config holds an object of unknown class "{str(kind)[:80]}"; classes: {", ".join(_CLASSES)}')
     cls = _CLASSES[kind]
     known = {f.name for f in dataclasses.fields(cls)}
     given = {key: item for key, item in value.items() if key != "class"}
     for key in given:
         if key not in known:
-            raise UserError(f'config has unknown setting "{key}" in {kind}.{did_you_mean(key, known)}')
+            raise UserError(f'config has unknown setting "{key[:80]}" in {kind}.{did_you_mean(key, known)}')
     values = {key: from_json(item) for key, item in given.items()}
     hints = get_type_hints(cls)
     for key, item in values.items():
         if not _fits(item, hints[key]):
-            raise UserError(f"config has {given[key]!r} for {key} in {kind}; accepted: {_words(hints[key])}")
-    return cls(**values)
+            raise UserError(f"config has {_short(given[key])} for {key} in {kind}; accepted: {_words(hints[key])}")
+        if hints[key] is float and isinstance(item, int) and abs(item) > 2**53:
+            values[key] = float(item)  # others stay as they were written: files are compared
+    try:
+        return cls(**values)
+    except TypeError as error:
+        raise UserError(f"config is incomplete: {error}") from None
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -193,13 +203,15 @@ def _words(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) and get_origin(hint) is None else str(hint)
 
 
-def read_config(path: Path) -> Config:
-    """A config file as `c2d train` writes it into each run directory."""
+def read_config(path: Path, within: Path | None = None) -> Config:
+    """A config file as `c2d train` writes it into each run directory. `within`: that directory, unless named itself."""
     try:
-        loaded = from_json(json.loads(path.read_text()))
+        loaded = from_json(read_json(path, SMALL, within))
     except FileNotFoundError:
         raise UserError(f"config file {path} does not exist") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, TypeError, RecursionError) as error:
+    except OSError as error:
+        raise UserError(f"config file {path} cannot be read: {error.strerror}") from None
+    except (ValueError, TypeError) as error:
         raise UserError(f"config file {path} cannot be read: {error}") from None
     except UserError as error:
         raise UserError(f"config file {path}: {error}") from None

@@ -9,6 +9,14 @@ from collections.abc import Iterable
 class UserError(Exception):
     """Bad input. The message names what was wrong and what is accepted, in one line."""
 
+    exit_code = 2
+
+
+class NotSaved(UserError):
+    """The work was done, but the disk did not take all of it."""
+
+    exit_code = 1
+
 
 def did_you_mean(wrong: str, accepted: Iterable[str]) -> str:
     """' Did you mean "x"?' when something near exists, else ''."""

@@ -50,9 +50,16 @@ def text_table(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
     ]
 
 
-def printable(text: object) -> str:
-    """On one line of a terminal: characters that would control it, or turn or hide text, are written as escapes."""
+def printable(text: object, one_line: bool = False) -> str:
+    """Text that may come from a file, safe for the terminal.
+
+    Characters that would control the terminal, or hide or reorder text, become escapes such as \\x1b; newlines only
+    where the text must fit on one line.
+    """
+    kept = "" if one_line else "\n"
     return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape", "surrogatepass").decode("ascii")
+        letter
+        if letter.isprintable() or letter in kept
+        else letter.encode("unicode_escape", "surrogatepass").decode("ascii")
         for letter in str(text)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,10 @@ from c2d.agents.build import build_network, build_phi
 from c2d.agents.recipe import Recipe
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
+from c2d.files import read_file
 from c2d.nets.network import ValueNetwork
+
+_SPARE = 1 << 20  # bytes of a file of weights beside the weights
 
 
 class Distribution(NamedTuple):
@@ -75,12 +79,21 @@ class Agent:
     def from_bytes(
         cls, data: bytes, recipe: Recipe, spec: EnvSpec, device: str = "cpu", source: str = "weights"
     ) -> Agent:
+        """An agent with these weights."""
         network = build_network(recipe, spec, torch.Generator().manual_seed(0)).to(device)
+        _fill(network, data, source)
+        return cls(network, recipe, spec)
+
+    @classmethod
+    def from_file(cls, path: Path, run: Path, recipe: Recipe, spec: EnvSpec, device: str = "cpu") -> Agent:
+        """Likewise from a file of a run. What is larger than these weights can be is not read."""
+        network = build_network(recipe, spec, torch.Generator().manual_seed(0)).to(device)
+        most = sum(tensor.nbytes for tensor in network.state_dict().values()) + _SPARE
         try:
-            network.load_state_dict(safetensors.torch.load(data))
-        except (safetensors.SafetensorError, RuntimeError) as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(f"{source} does not fit the run's config or is damaged: {reason}") from None
+            data = read_file(path, most, within=run)
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {error.strerror}") from None
+        _fill(network, data, str(path))
         return cls(network, recipe, spec)
 
     def _check(self, obs: np.ndarray) -> np.ndarray:
@@ -94,3 +107,11 @@ class Agent:
         if obs.dtype != np.uint8 and not np.isfinite(obs).all():
             raise UserError(f"observation of {self.spec.name} holds NaN or infinite numbers; they must be finite")
         return obs
+
+
+def _fill(network: ValueNetwork, data: bytes, source: str) -> None:
+    try:
+        network.load_state_dict(safetensors.torch.load(data))
+    except (safetensors.SafetensorError, RuntimeError, KeyError, ValueError, TypeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else "it cannot be read"
+        raise UserError(f"{source} does not fit the run's config or is damaged: {reason}") from None

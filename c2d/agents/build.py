@@ -13,6 +13,7 @@ from c2d.agents import parts as spec
 from c2d.agents.learner import Learner, Loss
 from c2d.agents.optimizer import Adam, CenteredRmsProp, Optimizer
 from c2d.agents.recipe import Recipe
+from c2d.agents.sizes import check_network
 from c2d.agents.trust import TRUSTED, imported
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError, did_you_mean
@@ -79,12 +80,17 @@ def build_phi(recipe: Recipe) -> Phi:
 
 def build_network(recipe: Recipe, env: EnvSpec, rng: torch.Generator) -> ValueNetwork:
     """Encoder and head with weights drawn from `rng`."""
-    encoder = _build_encoder(recipe, env)
-    style = Style(recipe.dueling, recipe.noise if recipe.noisy else None)
-    head = HEADS[type(recipe.head)](encoder.features, env.actions, style, **asdict(recipe.head))
-    network = ValueNetwork(encoder, head)
+    check_network(recipe, env)
+    network = ValueNetwork(*build_parts(recipe, env))
     initialize(network, rng, recipe.initializer)
     return network
+
+
+def build_parts(recipe: Recipe, env: EnvSpec) -> tuple[nn.Module, nn.Module]:
+    """Encoder and head as they come."""
+    encoder = _build_encoder(recipe, env)
+    style = Style(recipe.dueling, recipe.noise if recipe.noisy else None)
+    return encoder, HEADS[type(recipe.head)](encoder.features, env.actions, style, **asdict(recipe.head))
 
 
 def _build_encoder(recipe: Recipe, env: EnvSpec) -> Any:

@@ -13,9 +13,14 @@ from c2d.errors import UserError
 
 Limit = tuple[Callable[[Any], bool], str]
 
-_COUNT: Limit = (lambda v: v >= 1, "at least 1")
+_LARGE = 10**6  # of what is allocated at once: units, atoms, a batch
+_LONG = 10**15  # of what is counted: steps, updates
+
+_COUNT: Limit = (lambda v: 1 <= v <= _LONG, "at least 1, at most 10^15")
+_UNITS: Limit = (lambda v: 1 <= v <= _LARGE, f"at least 1, at most {_LARGE:,}")
 _FRACTION: Limit = (lambda v: 0.0 <= v <= 1.0, "from 0 to 1")
 _POSITIVE: Limit = (lambda v: 0.0 < v < math.inf, "greater than 0")
+_NOT_NEGATIVE_COUNT: Limit = (lambda v: 0 <= v <= _LONG, "0 or greater, at most 10^15")
 _NOT_NEGATIVE: Limit = (lambda v: 0 <= v < math.inf, "0 or greater")
 _BELOW_ONE: Limit = (lambda v: 0.0 <= v < 1.0, "from 0 to below 1")
 _NOT_POSITIVE: Limit = (lambda v: -math.inf < v <= 0.0, "0 or less")
@@ -24,24 +29,33 @@ _FINITE: Limit = (lambda v: math.isfinite(v), "a finite number")
 # By the name of a setting, wherever it stands. None is accepted where the type allows it.
 LIMITS: dict[str, Limit] = {
     **dict.fromkeys(
-        ("iterations", "n_step", "atoms", "target_atoms", "policy_atoms", "cosines", "hidden", "channels", "scale",
-         "steps_per_iteration", "batch_size", "update_period", "target_period", "replay_capacity"),
-        _COUNT,
+        ("atoms", "target_atoms", "policy_atoms", "cosines", "hidden", "channels", "scale", "batch_size"), _UNITS
     ),
+    **dict.fromkeys(("iterations", "steps_per_iteration", "update_period", "target_period"), _COUNT),
+    "n_step": (lambda v: 1 <= v <= 10_000, "at least 1, at most 10,000"),
+    "replay_capacity": (lambda v: 1 <= v <= 10**10, "at least 1, at most 10^10"),
+    "stack": (lambda v: 1 <= v <= 1_000, "at least 1, at most 1,000"),
+    **dict.fromkeys(("action_repeat", "cap_steps", "cap_frames"), _COUNT),
+    "noop_max": (lambda v: 0 <= v <= _LARGE, f"0 or greater, at most {_LARGE:,}"),
+    "embedding": (lambda v: 0 <= v <= _LARGE, f"0 or greater, at most {_LARGE:,}"),
+    "seed": (lambda v: 0 <= v < 2**63, "0 or greater, below 2^63"),
     "threads": (lambda v: 1 <= v <= 1_024, "from 1 to 1024"),
     **dict.fromkeys(("gamma", "epsilon_initial", "epsilon_min", "epsilon_eval", "polyak"), _FRACTION),
     **dict.fromkeys(
         ("alpha", "c", "beta", "learning_rate", "clip_norm", "clip_reward", "temperature", "noise"), _POSITIVE
     ),
     **dict.fromkeys(
-        ("seed", "embedding", "eps", "learning_rate_final", "decay_updates", "epsilon_decay_steps", "kappa",
-         "exponent", "weight_exponent", "entropy", "every_steps", "every_minutes", "keep"),
+        ("eps", "learning_rate_final", "kappa", "exponent", "weight_exponent", "entropy", "every_minutes"),
         _NOT_NEGATIVE,
     ),
+    **dict.fromkeys(("decay_updates", "epsilon_decay_steps", "every_steps", "keep"), _NOT_NEGATIVE_COUNT),
     **dict.fromkeys(("beta1", "beta2", "decay"), _BELOW_ONE),
     **dict.fromkeys(("v_min", "v_max"), _FINITE),
     "floor": _NOT_POSITIVE,
-    "widths": (lambda v: min(v, default=1) >= 1, "at least 1 each"),
+    "widths": (
+        lambda v: len(v) <= 100 and all(1 <= width <= _LARGE for width in v),
+        f"up to 100 widths, each at least 1, at most {_LARGE:,}",
+    ),
 }  # fmt: skip
 
 
@@ -103,7 +117,7 @@ def _check_numbers(recipe: Recipe) -> None:
 
 def require(ok: bool, name: str, value: object, accepted: str) -> None:
     if not ok:
-        raise UserError(f"--{name} is {value}; accepted: {accepted}")
+        raise UserError(f"--{name} is {str(value)[:80]}; accepted: {accepted}")
 
 
 def _leaves(path: str, settings: Any) -> Iterator[tuple[str, str, Any]]:

@@ -10,7 +10,7 @@ import tyro
 
 from c2d.cli.settings import options
 from c2d.errors import UserError
-from c2d.formatting import plural
+from c2d.formatting import plural, printable
 
 DESCRIPTION = (
     "Compare your runs with the published agents on the same games and at the same frames: scores with intervals, the "
@@ -60,13 +60,14 @@ def main(arguments: Sequence[str]) -> None:
     scoring = scoring_options(chosen.convention, chosen.references, chosen.replications, chosen.seed)
     own, run_notes = read_local_runs([Path(run) for run in chosen.runs])
     dataset = gather(own, run_notes, None if chosen.published is None else Path(chosen.published), chosen.agents)
-    print(f"c2d compare | {plural(len(own), 'run')} of {', '.join(dataset.own)} | seed {chosen.seed}")
+    names = printable(", ".join(dataset.own), one_line=True)
+    print(f"c2d compare | {plural(len(own), 'run')} of {names} | seed {chosen.seed}")
     print()
     notes = [*dataset.notes, *mixed_rules_notes(own)]
     aligned = align_atari(dataset, scoring, chosen.at, notes)
     if aligned is not None:
         notes += rule_notes(own, dataset)
-        print("\n".join(on_atari(aligned, agents_with_other_rules(own, dataset))))
-    print("\n".join(on_other_environments(dataset, scoring, notes)))
+        print(printable("\n".join(on_atari(aligned, agents_with_other_rules(own, dataset)))))
+    print(printable("\n".join(on_other_environments(dataset, scoring, notes))))
     for note in dict.fromkeys(notes):
-        print(f"note: {note}")
+        print(f"note: {printable(note)}")

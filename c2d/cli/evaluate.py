@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import tyro
 
 from c2d.cli.settings import options
 from c2d.errors import UserError
+from c2d.formatting import printable
 
 if TYPE_CHECKING:
     from c2d.evaluation.course import Course, Setup
@@ -78,7 +80,7 @@ def main(arguments: Sequence[str]) -> None:
         trust(chosen.phi)
     subject = open_run(chosen.run, chosen.env, chosen.device, chosen.cap_steps)
     epsilon = subject.config.agent.schedule.epsilon_eval if chosen.epsilon is None else chosen.epsilon
-    print(headline(subject, chosen, epsilon))
+    print(printable(headline(subject, chosen, epsilon)))
     if subject.trained_here() is False:
         print("note: the rules or the games' versions differ from those of training (see passport.json in the run)")
     if not subject.agent.finite():
@@ -138,7 +140,7 @@ def save(subject: Subject, setup: Setup, course: Course, summary: Summary, more:
     """A new file in the run directory; earlier ones are left alone."""
     import torch
 
-    from c2d.files import write_json
+    from c2d.files import make_directory, write_json
     from c2d.training.passport import machine, versions
 
     measured = {**machine(torch.get_num_threads()), "seconds": more.pop("seconds"), "time": time.time()}
@@ -159,14 +161,26 @@ def save(subject: Subject, setup: Setup, course: Course, summary: Summary, more:
         "versions": versions(),
         "measured": measured,
     }
-    directory = subject.run_dir.path / "evaluations"
+    directory = subject.run_dir.evaluations
     try:
-        directory.mkdir(exist_ok=True)
+        make_directory(directory)
+        _remove_leftovers(directory)
         path = _new_file(directory)
         write_json(path, record)
     except OSError as error:
         raise UserError(f"the scores above could not be written to {directory}: {error.strerror}") from None
     return path
+
+
+def _remove_leftovers(directory: Path) -> None:
+    """What killed evaluations left half written: of processes that are gone, and an hour old (another machine's)."""
+    from c2d.files import names_inside
+
+    for name in names_inside(directory):
+        half = re.fullmatch(r"\.evaluation-[0-9]{3,}\.json\.([0-9]+)\.tmp", name)
+        path = directory / name
+        if half and not Path(f"/proc/{half.group(1)}").exists() and time.time() - path.lstat().st_mtime > 3_600:
+            path.unlink(missing_ok=True)
 
 
 def _new_file(directory: Path) -> Path:

@@ -10,7 +10,8 @@ import tyro
 
 from c2d.cli.settings import options
 from c2d.errors import UserError
-from c2d.files import write_atomically
+from c2d.files import LINES, read_text, write_atomically
+from c2d.formatting import printable
 from c2d.reporting.fingerprint import INTRO, game_of, joint_section, section, update_page
 from c2d.reporting.local_runs import agent_names
 from c2d.reporting.run_records import RunRecords, read_run
@@ -41,7 +42,12 @@ def main(arguments: Sequence[str]) -> None:
                 "Write them to different files"
             )
         runs[run.name] = run
-    sections = {name: section(run, chosen.out) for name, run in runs.items()} | _joint_sections(list(runs.values()))
+    try:
+        sections = {name: section(run, chosen.out) for name, run in runs.items()} | _joint_sections(list(runs.values()))
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        names = ", ".join(chosen.runs)
+        raise UserError(f"records of {names} are damaged: a value is missing or of a wrong kind ({error})") from None
+    sections = {name: printable(text) for name, text in sections.items()}
     print("\n".join(sections.values()), end="")
     if chosen.out is not None:
         _write(Path(chosen.out), sections)
@@ -60,7 +66,7 @@ def _joint_sections(runs: list[RunRecords]) -> dict[str, str]:
 
 def _write(out: Path, sections: dict[str, str]) -> None:
     try:
-        before = out.read_text(encoding="utf-8") if out.exists() else None
+        before = read_text(out, LINES) if out.exists() else None
         page = update_page(before, INTRO.format(out=out), sections, str(out))
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, page.encode())

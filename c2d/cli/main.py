@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from c2d import __version__
 from c2d.errors import UserError, did_you_mean
+from c2d.formatting import printable
 
 # name -> (module with a function `main(arguments)`, one line of help). Imported only when called.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -52,8 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except UserError as error:
-        print(f"c2d: {error}", file=sys.stderr)
-        return 2
+        print(f"c2d: {printable(error)}", file=sys.stderr)
+        return error.exit_code
     except KeyboardInterrupt:
         print("c2d: stopped", file=sys.stderr)
         return 130

@@ -11,6 +11,7 @@ import tyro
 
 from c2d.cli.settings import options
 from c2d.errors import UserError
+from c2d.formatting import printable
 
 DESCRIPTION = (
     "Write a report: an HTML page that opens from disk, figures (SVG, PNG), tables (CSV, LaTeX) and numbers (JSON). "
@@ -76,11 +77,11 @@ def main(arguments: Sequence[str]) -> None:
         )
     )
     for note in report.notes:
-        print(f"note: {note}")
+        print(f"note: {printable(note)}")
     files = write(report, Path(chosen.out))
     for section in report.sections:
         if section.missing:
-            print(f"{section.title}: {section.missing}")
+            print(printable(f"{section.title}: {section.missing}"))
     print(f"written to {Path(chosen.out) / 'report.html'} ({len(files)} files)")
 
 

@@ -12,6 +12,8 @@ from c2d.cli.settings import parse, peek
 from c2d.config import Config, validate
 from c2d.envs.names import refuse_unnamed
 from c2d.errors import UserError
+from c2d.files import kind_of
+from c2d.formatting import printable
 
 USAGE = """usage: c2d resume RUN [--iterations N] [--env MODULE:CLASS] [--fork NEW_RUN] [settings]
 
@@ -40,14 +42,9 @@ def main(arguments: Sequence[str]) -> None:
 
     old, new = RunDir(source), RunDir(config.directory)
     if old.path != new.path:
-        if new.path.exists():
+        if kind_of(new.path) is not None:
             raise UserError(f"--fork {new.path} exists already; name a new directory")
-        new = RunDir.open(new.path)
-        try:
-            fork(old, new, config, lambda text: print(f"warning: {text}", file=sys.stderr))
-        except BaseException:
-            new.abandon()
-            raise
+        fork(old, new, config, _warn)
     else:
         refuse_differences(old, read_old(old.path), config)
     keep_memory()
@@ -60,7 +57,11 @@ def read_old(path: Path) -> Config:
     from c2d.training.resume import config_of
     from c2d.training.rundir import RunDir
 
-    return config_of(RunDir(path), lambda text: print(f"warning: {text}", file=sys.stderr))
+    return config_of(RunDir(path), _warn)
+
+
+def _warn(text: str) -> None:
+    print(f"warning: {printable(text)}", file=sys.stderr)
 
 
 def read(words: list[str]) -> tuple[Config, Path]:
@@ -71,7 +72,7 @@ def read(words: list[str]) -> tuple[Config, Path]:
         raise UserError("the run comes first: c2d resume RUN [settings]")
     source, words = Path(words[0]), words[1:]
     if not source.is_dir():
-        raise UserError(f"{source} is no run directory: it does not exist or is a file")
+        raise UserError(f"{source} is not a run directory: it does not exist or is a file")
     before = read_old(source)
     refuse_unnamed(before.env, env)
     config = parse(dataclasses.replace(before, run_dir=str(target or source)), words, prog="c2d resume RUN")

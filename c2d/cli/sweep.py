@@ -12,6 +12,7 @@ import tyro
 
 from c2d.cli.settings import options
 from c2d.errors import UserError
+from c2d.formatting import printable
 
 if TYPE_CHECKING:
     from c2d.sweep.plan import Plan
@@ -264,7 +265,7 @@ def _status(words: list[str]) -> None:
 
     if len(words) != 1 or words[0].startswith("-"):
         raise UserError("which sweep? c2d sweep status DIR, a directory that `c2d sweep` made")
-    print("\n".join(lines(SweepDir(words[0]))))
+    print(printable("\n".join(lines(SweepDir(words[0])))))
 
 
 def _retry(words: list[str]) -> None:
@@ -285,4 +286,4 @@ def _retry(words: list[str]) -> None:
 
 
 def _print(line: str) -> None:
-    print(line, flush=True)
+    print(printable(line), flush=True)

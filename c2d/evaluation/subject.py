@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +13,9 @@ from c2d.envs.make import make
 from c2d.envs.names import refuse_unnamed, resolve
 from c2d.envs.spec import Environment
 from c2d.errors import UserError
+from c2d.files import kind_of
 from c2d.training.passport import passport
+from c2d.training.record import read_records
 from c2d.training.rundir import RunDir, load
 
 
@@ -43,7 +44,7 @@ class Subject:
 
     def trained_here(self) -> bool | None:
         """Whether training had the very same rules, versions of the games included; None if the run does not tell."""
-        if not self.run_dir.passport.is_file():
+        if kind_of(self.run_dir.passport) is None:
             return None
         return bool(self.run_dir.read_json(self.run_dir.passport).get("hash") == self.passport["hash"])
 
@@ -55,7 +56,7 @@ def open_run(path: str | Path, env: str | None = None, device: str = "cpu", cap_
     """
     run_dir = RunDir(path)
     if not run_dir.path.is_dir():
-        raise UserError(f"{path} is no run directory: it does not exist or is a file")
+        raise UserError(f"{path} is not a run directory: it does not exist or is a file")
     config = _config(run_dir)
     if env is None:
         refuse_unnamed(config.env, env)
@@ -77,12 +78,15 @@ def _config(run_dir: RunDir) -> Config:
 
 def _trained(run_dir: RunDir) -> tuple[int | None, int | None]:
     """Steps and whole iterations: from the summary of an ended run, else from its last record."""
-    if run_dir.summary.is_file():
+    if kind_of(run_dir.summary) is not None:
         summary = run_dir.read_json(run_dir.summary)
-        return summary.get("steps"), summary.get("iterations")
+        return _count(summary.get("steps")), _count(summary.get("iterations"))
     try:
-        lines = run_dir.records.read_text(encoding="utf-8").splitlines()
-        last = json.loads(lines[-1])
-        return last["steps"], last["iteration"] + 1
+        last = read_records(run_dir.records)[-1]
+        return _count(last["steps"]), _count(last["iteration"] + 1)
     except (OSError, ValueError, KeyError, IndexError, TypeError):
         return None, None
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int else None

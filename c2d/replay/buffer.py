@@ -42,6 +42,7 @@ Truncation = Literal["drop", "bootstrap", "terminal"]
 
 
 _FIELDS = ("opening", "action", "reward", "terminal")  # arrays with one element per slot
+STORED = frozenset((*_FIELDS, "lengths", "frames"))  # arrays of `Replay.pack`
 
 
 class Replay:
@@ -178,17 +179,28 @@ class Replay:
 
     def unpack(self, first: int, last: int, stored: dict[str, NDArray[Any]]) -> None:
         """The inverse of `pack`; ValueError for what does not fit. In order of time, then `recount`."""
-        if set(stored) != {*_FIELDS, "lengths", "frames"}:
+        if set(stored) != STORED:
             raise ValueError(f"stored fields are {sorted(stored)}")
         slots = np.arange(first, last) % self.capacity
         for name in _FIELDS:
             mine = getattr(self, name)
             if stored[name].shape != slots.shape or stored[name].dtype != mine.dtype:
                 raise ValueError(f"stored {name} is {stored[name].dtype} {stored[name].shape}")
-            mine[slots] = stored[name]
+        self._check_values(stored)
+        for name in _FIELDS:
+            getattr(self, name)[slots] = stored[name]
         if stored["lengths"].dtype != np.uint32 or stored["frames"].dtype != np.uint8:
             raise ValueError("stored frames are of a wrong type")
         self.frames.unpack(slots, stored["lengths"], stored["frames"].data)
+
+    def _check_values(self, stored: dict[str, NDArray[Any]]) -> None:
+        action, opening = stored["action"], stored["opening"]
+        if action.size and not (int(action.min()) >= -1 and int(action.max()) < self.spec.actions):
+            raise ValueError(f"stored actions are not all below {self.spec.actions}")
+        if opening.size and int(opening.max()) > self.spec.stack:
+            raise ValueError(f"stored openings are not all at most {self.spec.stack}")
+        if not np.isfinite(stored["reward"]).all():
+            raise ValueError("stored rewards are not all finite")
 
     def recount(self, first: int, head: int, sampler_state: dict[str, NDArray[Any]]) -> None:
         """After `unpack` of slots numbered first … head - 1: which may be drawn follows from what they hold."""

@@ -8,7 +8,9 @@ the list of its files. A checkpoint writes the slots that are new since the one 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,12 +20,23 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from c2d.files import write_atomically
-from c2d.replay.buffer import Replay
+from c2d.files import (
+    kind_of,
+    load_json,
+    make_directory,
+    names_inside,
+    open_inside,
+    read_file,
+    read_up_to,
+    remove_leftovers,
+    write_atomically,
+)
+from c2d.replay.buffer import STORED, Replay
 
 SHORT = 4_096  # slots
 LONG = 32_768  # slots; more are divided among several files, so that reading needs little memory beside the replay
-_NAME = re.compile(r"slots-[0-9]{12}-[0-9]{12}\.safetensors")
+_NAME = re.compile(r"slots-[0-9]{12,}-[0-9]{12,}\.safetensors")
+_LONGEST_HEADER = 1 << 16  # bytes; a segment's has about 400
 
 
 class Damaged(Exception):
@@ -59,7 +72,7 @@ class Journal:
         if kept and kept[-1].last - kept[-1].first < SHORT and kept[-1].first >= oldest and kept[-1].last < head:
             kept.pop()
         first = kept[-1].last if kept else oldest
-        self.path.mkdir(exist_ok=True)
+        make_directory(self.path)
         for start in range(first, head, LONG):
             kept.append(self._write(replay, start, min(start + LONG, head)))
         return kept
@@ -77,19 +90,25 @@ class Journal:
             largest = (segment.last - segment.first) * (2 * replay.frame_bytes + 64) + (1 << 20)
             if segment.bytes > largest:
                 raise Damaged(f"{path} is larger than its slots can be")
-            stored = unpacked(checked(path, segment.bytes, segment.sha256), path)
+            stored = unpacked(checked(path, segment.bytes, segment.sha256, self.path.parent), path)
             try:
                 replay.unpack(segment.first, segment.last, stored)
             except (ValueError, KeyError) as error:
                 raise Damaged(f"{path} does not fit the run: {error}") from None
 
-    def prune(self, needed: set[str]) -> None:
-        """Delete the segments that nobody needs, and what a killed process left half written."""
-        if not self.path.is_dir():
-            return
-        for path in self.path.iterdir():
-            if path.name not in needed and (_NAME.fullmatch(path.name) or path.name.endswith(".tmp")):
-                path.unlink(missing_ok=True)
+    def prune(self, needed: set[str], only: set[str] | None = None) -> None:
+        """Delete the segments that nobody needs, all or `only` these; files that are not segments stay."""
+        run = self.path.parent
+        for name in names_inside(run, self.path.name):
+            wanted = name in needed or (only is not None and name not in only)
+            if not wanted and _NAME.fullmatch(name) and _is_segment(run, f"{self.path.name}/{name}"):
+                with suppress(OSError):
+                    (self.path / name).unlink()
+
+    def remove_half_written(self) -> None:
+        """What killed processes left. The run's lock is held."""
+        if kind_of(self.path) == "directory":
+            remove_leftovers(self.path, _NAME.pattern)
 
     def _write(self, replay: Replay, first: int, last: int) -> Segment:
         data = safetensors.numpy.save(replay.pack(first, last))
@@ -98,15 +117,29 @@ class Journal:
         return segment
 
 
-def checked(path: Path, size: int, sha256: str) -> bytes:
-    """The content of a file, if it is of this size and hash."""
+def _is_segment(run: Path, name: str) -> bool:
+    """Whether a file holds slots of a replay, by the names in its header."""
     try:
-        found = path.stat().st_size
-        if found != size:
+        descriptor = open_inside(run, name)
+        try:
+            length = int.from_bytes(read_up_to(descriptor, 8), "little")
+            header = load_json(read_up_to(descriptor, min(length, _LONGEST_HEADER), 8))
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError):
+        return False
+    return isinstance(header, dict) and set(header) - {"__metadata__"} == STORED
+
+
+def checked(path: Path, size: int, sha256: str, run: Path) -> bytes:
+    """The content of a file of a run, if it is of this size and hash. `size` must be known to be bearable."""
+    try:
+        found = os.lstat(path).st_size
+        if found != size and kind_of(path) == "file":
             raise Damaged(f"{path} has {found:,} bytes instead of {size:,}")
-        data = path.read_bytes()
-    except OSError as error:
-        raise Damaged(f"{path} cannot be read: {error.strerror}") from None
+        data = read_file(path, size, within=run)
+    except (OSError, ValueError) as error:
+        raise Damaged(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if hashlib.sha256(data).hexdigest() != sha256:
         raise Damaged(f"{path} is not what was written: its SHA-256 differs")
     return data

@@ -136,7 +136,8 @@ class PrioritizedSampler:
 
     def restore(self, slots: NDArray[np.int64], state: dict[str, NDArray[Any]]) -> None:
         priorities, largest = state["priorities"], state["largest"]
-        if priorities.dtype != np.float64 or largest.shape != (1,) or not np.all(np.isfinite(priorities)):
+        plain = priorities.dtype == np.float64 and priorities.ndim == 1 and largest.shape == (1,)
+        if not plain or not np.isfinite(priorities).all() or (priorities < 0).any() or not 0 < largest[0] < np.inf:
             raise ValueError("the priorities are of a wrong kind")
         self._largest = float(largest[0])
         self._tree[:] = 0.0

@@ -17,8 +17,9 @@ import numpy as np
 from c2d.config import FREE, flat
 from c2d.envs.protocols import PROTOCOLS
 from c2d.errors import UserError
+from c2d.files import kind_of
 from c2d.formatting import plural
-from c2d.reporting.run_records import RunRecords, printable, read_tolerantly
+from c2d.reporting.run_records import RunRecords, printable_name, read_tolerantly
 from c2d.reporting.scores import RunCurve, RunKey
 
 _MAX_DEPTH = 4  # levels below a given directory that are searched for runs
@@ -76,7 +77,7 @@ def _directories(paths: list[Path]) -> list[Path]:
 
 
 def _runs_in(path: Path, deepest: int) -> Iterator[Path]:
-    if (path / "records.jsonl").exists():
+    if kind_of(path / "records.jsonl") is not None:
         yield path
     elif deepest and path.is_dir():
         for inner in sorted(path.iterdir()):
@@ -103,7 +104,7 @@ def _curve(records: RunRecords, name: str) -> RunCurve:
     lines = records.iterations
     frames = [line["steps"] * _repeat(records.config) for line in lines]
     ends = np.array(frames, dtype=np.float64) / 1e6
-    key = RunKey(name, printable(game if family == "atari" else env), int(records.config["seed"]))
+    key = RunKey(name, printable_name(game if family == "atari" else env), int(records.config["seed"]))
     return RunCurve(
         key,
         ends=ends,
@@ -175,7 +176,7 @@ def agent_names(found: Sequence[RunRecords], notes: list[str]) -> list[str]:
             + ("" if kind.distinction in names[kind] else f", {kind.distinction}")
             for kind in variants
         )
-        notes.append(f'runs of recipe "{printable(recipe)}" differ and are kept apart: {listed}')
+        notes.append(f'runs of recipe "{printable_name(recipe)}" differ and are kept apart: {listed}')
     return [names[kind] for kind in kinds]
 
 
@@ -202,7 +203,7 @@ def _distinctions(family: Sequence[RunRecords]) -> list[str]:
 
 
 def _spell(values: _Facts, keys: Sequence[str]) -> str:
-    return ", ".join(f"{printable(key)}={printable(values[key])}" for key in keys if key in values)
+    return ", ".join(f"{printable_name(key)}={printable_name(values[key])}" for key in keys if key in values)
 
 
 def _settings(config: dict[str, Any]) -> _Facts:
@@ -220,7 +221,7 @@ def _labels(kinds: Sequence[_Kind]) -> dict[_Kind, str]:
     labels: dict[_Kind, str] = {}
     for kind in kinds:
         others = [other for other in kinds if other.recipe == kind.recipe and other.distinction]
-        label = printable(kind.recipe)
+        label = printable_name(kind.recipe)
         if kind.distinction and all(len(_spelled_out(other)) <= _LONGEST for other in others):
             label = _spelled_out(kind)
         elif kind.distinction:
@@ -234,7 +235,7 @@ def _labels(kinds: Sequence[_Kind]) -> dict[_Kind, str]:
 
 
 def _spelled_out(kind: _Kind) -> str:
-    return f"{printable(kind.recipe)} [{kind.distinction}]"
+    return f"{printable_name(kind.recipe)} [{kind.distinction}]"
 
 
 def _letter(number: int) -> str:
@@ -268,7 +269,7 @@ def _count(value: Any) -> int | None:
 
 
 def _plain(value: Any) -> str:
-    return {"None": "none", "True": "yes", "False": "no"}.get(str(value), printable(str(value)))
+    return {"None": "none", "True": "yes", "False": "no"}.get(str(value), printable_name(str(value)))
 
 
 # what affects scores: description, key of the passport, and how its value is formatted
@@ -280,7 +281,7 @@ _RULES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("no-op frames at the start", "noop_max", _plain),
     ("all 18 actions", "full_action_set", _plain),
     ("learner treats a truncated episode as", "truncation", _plain),
-    ("scores", "recorded_score", lambda value: "of training" if value == _TRAINING else printable(str(value))),
+    ("scores", "recorded_score", lambda value: "of training" if value == _TRAINING else printable_name(str(value))),
 )
 
 

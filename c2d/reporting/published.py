@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -24,6 +25,7 @@ import numpy as np
 
 from c2d.envs.games import GAMES
 from c2d.errors import UserError, did_you_mean
+from c2d.files import load_json, read_file
 from c2d.formatting import alphanumeric
 from c2d.reporting.scores import COMMON, NOMINAL, RunCurve, RunKey
 
@@ -186,7 +188,8 @@ def _read(file: Path, notes: list[str]) -> Iterator[RunCurve]:
 
 def _text(file: Path) -> str:
     try:
-        with gzip.open(file) if file.name.endswith(".gz") else open(file, "rb") as stream:
+        packed = read_file(file, _LARGEST)
+        with gzip.open(io.BytesIO(packed)) if file.name.endswith(".gz") else io.BytesIO(packed) as stream:
             data = stream.read(_LARGEST + 1)
         if len(data) > _LARGEST:
             raise UnusableData(f"it is larger than {_LARGEST // 2**20} MB")
@@ -200,8 +203,8 @@ def _text(file: Path) -> str:
 
 def _from_json(file: Path, text: str) -> Iterator[RunCurve]:
     try:
-        entries = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+        entries = load_json(text)
+    except ValueError as error:
         raise UnusableData(f"it is not valid JSON: {error}") from None
     if not isinstance(entries, list) or not entries:
         raise UnknownFormat("unknown format")

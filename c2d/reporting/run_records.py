@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from c2d.errors import UserError
+from c2d.files import LINES, SMALL, kind_of, load_json, read_file, read_json
+from c2d.formatting import printable
 
 _HEADER = ("config", "passport", "versions", "measured")
 _LARGEST = 1e15  # the largest plausible value in a record
@@ -64,8 +65,8 @@ def read_run(path: Path) -> RunRecords:
 
 def _line(file: Path, number: int, line: str) -> dict[str, Any]:
     try:
-        value = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
+        value = load_json(line)
+    except ValueError as error:
         raise UserError(f"{file} is damaged in line {number}: {error}") from None
     if not isinstance(value, dict):
         raise UserError(f"{file} is damaged in line {number}: it is not a record")
@@ -79,11 +80,11 @@ def _require(file: Path, number: int, record: dict[str, Any], keys: tuple[str, .
 
 
 def _summary(file: Path) -> dict[str, Any] | None:
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if kind_of(file) is None:
         return None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    try:
+        value = read_json(file, SMALL, within=file.parent)
+    except (OSError, ValueError) as error:
         raise UserError(f"{file} cannot be read: {error}") from None
     if not isinstance(value, dict):
         raise UserError(f"{file} cannot be read: it is not a summary")
@@ -152,7 +153,7 @@ def _text(path: Path, file: Path, errors: str = "strict") -> str:
     if not path.is_dir():
         raise UserError(f"{path} is not a run directory: it does not exist or is a file")
     try:
-        text = file.read_text(encoding="utf-8", errors=errors)
+        text = read_file(file, LINES, within=path).decode(errors=errors)
     except FileNotFoundError:
         raise UserError(f"{path} is not a run directory: it has no {file.name}") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -160,7 +161,7 @@ def _text(path: Path, file: Path, errors: str = "strict") -> str:
     return text[: text.rfind("\n") + 1]  # a last line without its newline is still being written
 
 
-def printable(name: str) -> str:
-    """A name from a file, safe to print: no control characters, limited length."""
-    plain = "".join(letter if letter.isprintable() else "?" for letter in name)
+def printable_name(name: str) -> str:
+    """A name from a file, safe to print: one line, no control characters, limited length."""
+    plain = printable(name, one_line=True)
     return plain if len(plain) <= _LONGEST_NAME else plain[: _LONGEST_NAME - 1] + "…"

@@ -10,6 +10,7 @@ DIR/RUN/...            ordinary run directories
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
 from collections.abc import Iterable
@@ -17,10 +18,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from c2d.config import Config, from_json, to_json
+from c2d.config import Config, from_json, read_config, to_json
 from c2d.errors import UserError
-from c2d.files import write_atomically, write_json
-from c2d.sweep.plan import PlannedRun, fingerprint
+from c2d.files import (
+    LINES,
+    append_line,
+    kind_of,
+    load_json,
+    read_file,
+    read_json,
+    remove_leftovers,
+    write_atomically,
+    write_json,
+)
+from c2d.sweep.plan import PlannedRun, check_run_name, fingerprint
 from c2d.training.lock import holder
 from c2d.training.resume import differences
 
@@ -66,7 +77,11 @@ class SweepDir:
 
     def active(self) -> str | None:
         """Who is at work on it."""
-        return holder(self.lock) if self.lock.is_file() else None
+        return holder(self.lock)
+
+    def tidy(self) -> None:
+        """Remove what killed sweeps left half written. The lock is held."""
+        remove_leftovers(self.path, f"{re.escape(self.file.name)}|{re.escape(self.mark.name)}")
 
     def new_token(self) -> str:
         """Written where workers that share the disk can see it."""
@@ -78,24 +93,25 @@ class SweepDir:
 
     def known(self) -> dict[str, Known]:
         """The runs planned so far, by name."""
-        if not self.file.is_file():
+        if kind_of(self.file) is None:
             raise UserError(f"{self.path} is no sweep: it has no {self.file.name} (give the directory of `c2d sweep`)")
         try:
-            value = json.loads(self.file.read_text(encoding="utf-8"))
+            value = read_json(self.file, LINES, within=self.path)
             if value["format"] != _FORMAT:
                 raise ValueError(f"it is of format {value['format']}; this version reads {_FORMAT}")
             found = {}
             for name, row in value["runs"].items():
+                check_run_name(name)
                 config: Config = replace(from_json(row["config"]), run_dir=str(self.path / name))
                 found[name] = Known(str(row["variant"]), config)
             return found
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, UserError) as error:
             raise UserError(f"{self.file} cannot be read: {error}") from None
 
     def remember(self, plan: str, runs: Iterable[PlannedRun]) -> None:
         """Add runs to the plan; those of the same name take the place of what was planned before."""
         rows = {}
-        if self.file.is_file():
+        if kind_of(self.file) is not None:
             rows = {name: _row(known.variant, known.config) for name, known in self.known().items()}
         rows |= {run.name: _row(run.variant, run.config) for run in runs}
         write_json(self.file, {"format": _FORMAT, "plan": plan, "runs": rows})
@@ -105,10 +121,10 @@ class SweepDir:
         for run in runs:
             path = run.config.directory / "config.json"
             try:
-                before = from_json(json.loads(path.read_text(encoding="utf-8")))
-            except (OSError, ValueError, UserError):
+                before = read_config(path, within=path.parent)
+            except UserError:
                 continue  # none, or damaged: the run itself will tell
-            found = differences(before, run.config) if isinstance(before, Config) else []
+            found = differences(before, run.config)
             if found:
                 raise UserError(
                     f"{run.config.directory} is a run with other settings ({'; '.join(found)}): "
@@ -119,26 +135,26 @@ class SweepDir:
 
     def tell(self, event: str, run: str, **facts: Any) -> None:
         line = {"time": time.time(), "event": event, "run": run, **facts}
-        with open(self.events, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        append_line(self.events, json.dumps(line, ensure_ascii=False) + "\n")
 
     def past(self) -> dict[str, Past]:
         """By the name of the run."""
         try:
-            lines = self.events.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
+            text = read_file(self.events, LINES, within=self.path).decode()
         except (OSError, UnicodeDecodeError):
             return {}
         found: dict[str, Past] = {}
-        for text in lines:
+        for each in text.rpartition("\n")[0].splitlines():
             try:
-                line = json.loads(text)
+                line = load_json(each)
                 name, event = str(line["run"]), str(line["event"])
             except (ValueError, KeyError, TypeError):
                 continue
             before = found.get(name)
             lost = before.lost if before is not None and event != "planned" else 0
             where = str(line.get("where") or (before.where if before else ""))
-            found[name] = Past(event, lost + (event == "lost"), line.get("error"), where)
+            error = line.get("error")
+            found[name] = Past(event, lost + (event == "lost"), None if error is None else str(error), where)
         return found
 
 
@@ -149,7 +165,7 @@ def _row(variant: str, config: Config) -> dict[str, Any]:
 def finished(config: Config) -> bool:
     """Whether the run has all its iterations."""
     try:
-        summary = json.loads((config.directory / "summary.json").read_text(encoding="utf-8"))
+        summary = read_json(config.directory / "summary.json", within=config.directory)
         return bool(summary["state"] == "finished" and summary["iterations"] >= config.iterations)
     except (OSError, ValueError, KeyError, TypeError):
         return False

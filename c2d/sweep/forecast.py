@@ -16,6 +16,7 @@ import numpy as np
 
 from c2d.agents import parts
 from c2d.agents.recipe import Recipe
+from c2d.agents.sizes import available_memory as available_memory
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.formatting import size
@@ -149,20 +150,6 @@ def makespan(seconds: Sequence[float], slots: int) -> float:
 
 
 # ------------------------------------------------------------------------------------------------ what is there
-
-
-def available_memory() -> int:
-    """Bytes that programs on this machine can still get, or the container's limit if that is lower."""
-    free = 1 << 62
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            free = int(line.split()[1]) * 1024
-    try:
-        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
-        free = min(free, limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
-    except (OSError, ValueError):
-        pass
-    return free
 
 
 def fitting(memory: int, largest: int) -> int:

@@ -27,7 +27,7 @@ from c2d.sweep.forecast import Need, available_memory
 from c2d.sweep.private import private_place
 from c2d.sweep.quiet import without_stderr
 from c2d.sweep.terms import LOOPBACK, Terms
-from c2d.sweep.transfer import Inbox, listing
+from c2d.sweep.transfer import Inbox, listing, read_all
 from c2d.sweep.worker import News, Request, Trainer
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -235,7 +235,7 @@ class Launcher:
         """A worker has its place; one without our disk gets what the run has so far."""
         entry, path = active.entry, active.entry.run.config.directory
         names = [] if shared or not path.is_dir() else listing(path)
-        active.actor.start.remote([(name, ray.put((path / name).read_bytes())) for name in names])
+        active.actor.start.remote([(name, ray.put(read_all(path, name))) for name in names])
         entry.state, entry.starting, entry.where, entry.error = "running", False, where, None
         self.sweep.tell("started", entry.run.name, where=where, attempt=entry.lost + 1)
 

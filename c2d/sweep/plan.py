@@ -99,6 +99,7 @@ def _named(plan: Plan, bases: Sequence[PlannedRun], placed: Callable[[str], dict
     for seed in dict.fromkeys(plan.seeds):
         for run in bases:
             name = f"{run.config.env.replace('/', '-').replace(':', '-')}-{run.variant}-s{seed}"
+            check_run_name(name)
             config = replace(run.config, seed=seed, **placed(name))
             key = fingerprint(config)
             if key in seen:
@@ -110,6 +111,16 @@ def _named(plan: Plan, bases: Sequence[PlannedRun], placed: Callable[[str], dict
             seen[key] = run.variant
             listing.runs.append(run._replace(config=config))
     return listing
+
+
+def check_run_name(name: object) -> None:
+    """Refuse a name that is not one of a directory beside the others: it may come from a file."""
+    plain = isinstance(name, str) and name.isprintable() and 0 < len(name.encode(errors="replace")) <= 200
+    if not plain or "/" in str(name) or str(name).startswith("."):
+        raise UserError(
+            f"a run cannot be called {str(name)[:80]!r}; accepted: up to 200 letters and other signs, without / and "
+            "without a dot in front"
+        )
 
 
 def variant_name(name: str, chosen: Settings) -> str:

@@ -24,6 +24,7 @@ from typing import Any
 from c2d.agents.trust import TRUSTED
 from c2d.envs.names import refuse_unnamed
 from c2d.errors import UserError, did_you_mean
+from c2d.files import read_text
 from c2d.sweep.plan import Plan
 from c2d.sweep.variants import Variant
 
@@ -41,8 +42,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]*")
 def read_plan(path: Path, named_envs: tuple[str, ...] = ()) -> Plan:
     """The plan in a file. An environment class of the user's own must be among `named_envs`, on the command line."""
     try:
-        if path.stat().st_size > _LARGEST:
-            raise UserError(f"plan {path} is larger than a plan can be ({_LARGEST:,} bytes)")
         value = _load(path)
     except OSError as error:
         raise UserError(f"plan {path} cannot be read: {error.strerror}") from None
@@ -55,11 +54,11 @@ def read_plan(path: Path, named_envs: tuple[str, ...] = ()) -> Plan:
 
 
 def _load(path: Path) -> Any:
-    text = path.read_text(encoding="utf-8")
+    text = read_text(path, _LARGEST)
     if path.suffix == ".toml":
         try:
             return tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
             raise UserError(f"plan {path} is no TOML: {error}") from None
     try:
         import yaml
@@ -67,7 +66,7 @@ def _load(path: Path) -> Any:
         raise UserError("plans in YAML need PyYAML: pip install 'c2d[cluster]', or write it as TOML") from None
     try:
         return yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"plan {path} is no plain YAML: {' '.join(str(error).split())}") from None
 
 

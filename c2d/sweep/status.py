@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from c2d.files import kind_of
 from c2d.formatting import plural, printable, text_table
 from c2d.sweep.directory import Known, Past, SweepDir, finished
 from c2d.training.record import MEASURED, read_records
@@ -37,28 +38,29 @@ def _row(name: str, known: Known, past: Past | None, active: bool) -> Row:
     except (OSError, ValueError):
         records = []
     last = records[-1] if records and isinstance(records[-1], dict) else {}
+    measured = last.get(MEASURED)
     return Row(
         name,
         known.variant,
         _state(known, past, active),
         f"{len(records)}/{known.config.iterations}",
-        last.get("mean_score"),
-        _measured(last),
+        _number(last.get("mean_score")),
+        _number(measured.get("steps_per_second")) if isinstance(measured, dict) else None,
         past.lost if past else 0,
         past.error if past else None,
     )
 
 
-def _measured(record: dict[str, Any]) -> Any:
-    measured = record.get(MEASURED)
-    return measured.get("steps_per_second") if isinstance(measured, dict) else None
+def _number(value: object) -> float | None:
+    """Records may come from anywhere: what is not a number is not shown."""
+    return float(value) if isinstance(value, int | float) and abs(value) < 1e300 else None
 
 
 def _state(known: Known, past: Past | None, active: bool) -> str:
     if finished(known.config):
         return "done"
     if past is None:
-        return "stopped" if (known.config.directory / "config.json").is_file() else "waiting"
+        return "stopped" if kind_of(known.config.directory / "config.json") == "file" else "waiting"
     if past.event == "failed":
         return "failed"
     if past.event in ("planned", "retry"):
@@ -86,8 +88,10 @@ def lines(sweep: SweepDir) -> list[str]:
         text.append(f"of {len(found)} runs, those that run, failed or were lost once:")
     cells = [("run", "state", "iterations", "score", "steps/s", "lost", "")]
     for row in shown:
-        numbers = (_number(row.score, 2), _number(row.rate, 0))
-        cells.append((printable(row.name), row.state, row.iterations, *numbers, str(row.lost or ""), _error(row)))
+        numbers = (_rounded(row.score, 2), _rounded(row.rate, 0))
+        cells.append(
+            (printable(row.name, one_line=True), row.state, row.iterations, *numbers, str(row.lost or ""), _error(row))
+        )
     text += text_table(cells, left=len(cells[0]))
     failed = [row for row in found if row.state == "failed"]
     if failed:
@@ -96,10 +100,9 @@ def lines(sweep: SweepDir) -> list[str]:
     return text
 
 
-def _number(value: object, digits: int) -> str:
-    """Records may come from anywhere: what is not a number is not shown."""
-    return f"{value:.{digits}f}" if isinstance(value, int | float) else "–"
+def _rounded(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
 
 
 def _error(row: Row) -> str:
-    return printable(row.error or "")[:_LONGEST]
+    return printable(row.error or "", one_line=True)[:_LONGEST]

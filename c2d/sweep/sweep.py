@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from c2d.errors import UserError
+from c2d.files import open_own
 from c2d.formatting import is_or_are, plural, size
 from c2d.sweep.board import BUDGET, Board, Entry
 from c2d.sweep.directory import Past, SweepDir, finished
@@ -65,6 +66,7 @@ def sweep(order: Order, tell: Tell = print) -> Board:
             return board
         directory.make()
         stack.enter_context(_one_at_a_time(directory))
+        directory.tidy()
         directory.remember(order.plan, order.listing.runs)
         for run in todo:
             directory.tell("planned", run.name)
@@ -166,16 +168,16 @@ def _disk(order: Order, todo: Sequence[PlannedRun], needs: dict[str, Need], slot
 
 
 def _used(path: Path) -> int:
-    if not path.is_dir():
-        return 0
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    """Bytes of its files; those that links lead to are not its own."""
+    return sum(os.lstat(os.path.join(at, name)).st_size for at, _, names in os.walk(path) for name in names)
 
 
 def _launch(board: Board, needs: dict[str, Need], directory: SweepDir, terms: Terms) -> None:
     from c2d.sweep.launch import Launcher
 
     display = Display(board)  # knows the terminal; what Ray prints meanwhile goes to a file
-    with open(directory.log, "a", encoding="utf-8") as log, redirect_stdout(log), display, stop_requests() as stop:
+    descriptor = open_own(directory.log, os.O_WRONLY | os.O_APPEND)
+    with open(descriptor, "a", encoding="utf-8") as log, redirect_stdout(log), display, stop_requests() as stop:
         launcher = Launcher(board, needs, directory, terms, display.show)
         launcher.check_room()
         launcher.go(stop)

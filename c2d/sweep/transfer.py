@@ -9,15 +9,16 @@ look at the directory of which every file could be read.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from c2d.files import write_atomically
+from c2d.files import kind_of, make_directory, names_inside, open_inside, write_atomically
+from c2d.training.checkpoint import Checkpoints
 
 PIECE = 16 << 20  # bytes
-_OWN = ("checkpoints", "replay")  # where files are deleted as well
+_OWN = ("checkpoints", "replay")  # where files are deleted as well: what came by an outbox, or a run wrote
 _LAST = "manifest.json"
 
 
@@ -49,13 +50,14 @@ def listing(run: Path) -> list[str]:
 
 
 def _files(top: Path, run: Path, deep: bool | None) -> Iterator[str]:
-    for directory, inner, names in os.walk(top):
+    for directory, inner, names in os.walk(top) if kind_of(top) == "directory" or top == run else ():
         here = Path(directory)
         inner[:] = [name for name in inner if not name.startswith(".")]
         if deep is None and here == run:
             inner[:] = [name for name in inner if name not in _OWN]
         for name in names:
-            if not name.startswith(".") and not name.endswith(".tmp") and name != "lock" and (here / name).exists():
+            plain = not name.startswith(".") and not name.endswith(".tmp") and name != "lock"
+            if plain and kind_of(here / name) == "file":
                 yield (here / name).relative_to(run).as_posix()
 
 
@@ -105,12 +107,12 @@ class Outbox:
             yield Look(tuple(names))
 
     def _stamp(self, name: str) -> tuple[int, ...]:
-        status = (self.run / name).stat()
+        status = (self.run / name).lstat()
         return status.st_mtime_ns, status.st_size, status.st_ino  # clocks of file systems are coarse
 
 
 def _pieces(run: Path, name: str) -> Iterator[Piece]:
-    with open(run / name, "rb") as file:
+    with open(open_inside(run, name), "rb") as file:
         size = os.fstat(file.fileno()).st_size  # of a file that grows: as much as there was
         offset = 0
         while True:
@@ -121,11 +123,18 @@ def _pieces(run: Path, name: str) -> Iterator[Piece]:
                 return
 
 
+def read_all(run: Path, name: str) -> bytes:
+    """A file of a run as it is now."""
+    with open(open_inside(run, name), "rb") as file:
+        return file.read(os.fstat(file.fileno()).st_size)
+
+
 class Inbox:
     """Puts together what an outbox sends. Whatever happens, a checkpoint is there whole or not at all."""
 
     def __init__(self, run: Path) -> None:
         self.run = run
+        self._written: set[Path] = set()
         self._parts: dict[str, bytearray] = {}
 
     def put(self, items: Iterable[Piece | Look]) -> None:
@@ -152,24 +161,43 @@ class Inbox:
         if name.parts[0] == "checkpoints" and len(name.parts) == 3:
             final = target.parent
             target = final.with_name(f".incoming-{final.name}") / name.name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(target, data)
+            self._write(target, data)
+            self._written.add(final / name.name)
             if name.name == _LAST:
-                shutil.rmtree(final, ignore_errors=True)
+                self._remove(final)
                 target.parent.rename(final)
             return
-        target.parent.mkdir(parents=True, exist_ok=True)
+        self._write(target, data)
+        self._written.add(target)
+
+    def _write(self, target: Path, data: bytes) -> None:
+        self.run.mkdir(parents=True, exist_ok=True)
+        for above in reversed(target.relative_to(self.run).parents[:-1]):
+            make_directory(self.run / above)
         write_atomically(target, data)
 
     def _delete(self, present: Iterable[str]) -> None:
         kept = {self.run / _inside(name) for name in present}
         directories = {path.parent for path in kept}
-        for part in _OWN:
-            for path in (self.run / part).glob("*"):
-                if path.is_dir() and path not in directories:
-                    shutil.rmtree(path, ignore_errors=True)
-                elif path.is_file() and path not in kept:
-                    path.unlink(missing_ok=True)
+        checkpoints, replay = (self.run / part for part in _OWN)
+        for name in names_inside(self.run, checkpoints.name, directories=True):
+            if checkpoints / name not in directories and not name.startswith("."):
+                self._remove(checkpoints / name)
+        for path in self._written - kept:
+            if path.parent == replay and kind_of(replay) == "directory":
+                path.unlink(missing_ok=True)
+                self._written.discard(path)
+        Checkpoints(self.run).journal.prune({path.name for path in kept if path.parent == replay})
+
+    def _remove(self, checkpoint: Path) -> None:
+        """What its manifest lists, and what came by an outbox."""
+        Checkpoints(self.run).remove(checkpoint)
+        if kind_of(checkpoint) == "directory":
+            for path in [path for path in self._written if path.parent == checkpoint]:
+                path.unlink(missing_ok=True)
+                self._written.discard(path)
+            with suppress(OSError):
+                checkpoint.rmdir()
 
 
 def _inside(name: str) -> PurePosixPath:

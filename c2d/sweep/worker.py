@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +19,10 @@ from typing import Any, NamedTuple
 from c2d.agents.trust import TRUSTED
 from c2d.config import Config, from_json
 from c2d.errors import UserError
+from c2d.files import open_own, read_file
 from c2d.sweep.transfer import Inbox, Look, Outbox, Piece
-from c2d.training.lock import InUse
+from c2d.training.checkpoint import Checkpoints
+from c2d.training.lock import InUse, locked
 from c2d.training.memory import keep_memory
 from c2d.training.observer import Observer
 from c2d.training.run import run
@@ -132,8 +134,8 @@ class Trainer:
                     raise
                 time.sleep(0.2)
         if result.state == "finished" and not self._keep_replay:
-            for part in ("checkpoints", "replay"):
-                shutil.rmtree(config.directory / part, ignore_errors=True)
+            with suppress(InUse), locked(config.directory / "lock"):
+                Checkpoints(config.directory).remove_all()
         return result.state
 
 
@@ -171,7 +173,8 @@ def _log(path: Path, own_process: bool) -> Iterator[Callable[[str], None]]:
     """The run's log; in a process of its own, all that is printed goes there too."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        file = open(RunDir(path).log, "a", encoding="utf-8", buffering=1)
+        descriptor = open_own(RunDir(path).log, os.O_WRONLY | os.O_APPEND)
+        file = open(descriptor, "a", encoding="utf-8", errors="replace", buffering=1)
     except OSError:  # the run will say so
         yield lambda _: None
         return
@@ -198,8 +201,8 @@ def _words(failure: BaseException) -> str:
 
 def _same_disk(request: Request) -> bool:
     try:
-        return Path(request.mark).read_text(encoding="utf-8") == request.token
-    except (OSError, UnicodeDecodeError):
+        return read_file(request.mark, 100, within=Path(request.mark).parent) == request.token.encode()
+    except OSError:
         return False
 
 

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from c2d.formatting import printable
 from c2d.training.observer import Observer
 from c2d.training.record import MEASURED
 from c2d.training.rundir import RunDir
@@ -48,8 +49,8 @@ class ProgressDisplay(Observer):
         self._recent: list[float] = []
         self._started = self._shown = time.perf_counter()
         self._shown_step, self._speed = -1, 0.0
-        self.console.print(headline(header), markup=False)
-        self.console.print(f"results in {run_dir.path}", markup=False)
+        self._print(headline(header))
+        self._print(f"results in {run_dir.path}")
         if session.filling:
             left = session.schedule.random_history - session.history
             self.console.print(f"filling the replay with {left:,} random steps ...", markup=False)
@@ -62,7 +63,7 @@ class ProgressDisplay(Observer):
             self._live.start()
 
     def notice(self, text: str, warning: bool = False) -> None:
-        self.console.print(f"warning: {text}" if warning else text, markup=False, style="yellow" if warning else None)
+        self._print(f"warning: {text}" if warning else text, style="yellow" if warning else None)
 
     def stepped(self, session: Session, game: GameEnd | None) -> None:
         if game is not None:
@@ -100,15 +101,18 @@ class ProgressDisplay(Observer):
             self._live.stop()
         took = timedelta(seconds=round(time.perf_counter() - self._started))
         words = {"finished": "finished", "interrupted": "stopped on request", "failed": "stopped by an error"}
-        self.console.print(
-            f"{words[summary['state']]} after {summary['steps']:,} steps "
+        unsaved = "unsaved" in summary
+        self._print(
+            f"{'NOT SAVED' if unsaved else words[summary['state']]} after {summary['steps']:,} steps "
             f"({_count(summary['iterations'], 'whole iteration')}) in {took}; "
-            f"weights and records are in {self._run_dir.path}",
-            markup=False,
+            f"{'what was saved before is' if unsaved else 'weights and records are'} in {self._run_dir.path}"
         )
-        if summary["state"] != "finished" and self._session.config.checkpoint.keep:
+        if summary["state"] != "finished" and self._session.config.checkpoint.keep and not unsaved:
             again = self._run_dir.command("resume", self._session.config.env)
-            self.console.print(f"go on with: {again}", markup=False)
+            self._print(f"go on with: {again}")
+
+    def _print(self, text: str, style: str | None = None) -> None:
+        self.console.print(printable(text), markup=False, style=style)
 
     def _numbers(self, session: Session) -> dict[str, str]:
         """What people watch, as text. Means are over the iteration so far; the score over the last 100 games."""

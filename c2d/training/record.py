@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from c2d.files import write_atomically
+from c2d.files import LINES, load_json, open_own, read_file, read_up_to, write_atomically
 
 MEASURED = "measured"
 
@@ -29,9 +29,12 @@ def canonical_records(path: Path) -> bytes:
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """Whole lines only: the last may be in the making."""
-    whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
-    return [json.loads(line) for line in whole.split("\n") if line]
+    """Whole lines only: the last may be in the making. ValueError if one is not a record."""
+    whole = read_file(path, LINES, within=path.parent).decode().rpartition("\n")[0]
+    records = [load_json(line) for line in whole.split("\n") if line]
+    if not all(isinstance(record, dict) for record in records):
+        raise ValueError("a line does not hold a record")
+    return records
 
 
 def line_of(record: dict[str, Any]) -> str:
@@ -50,7 +53,7 @@ class LineFile:
         self.trouble: OSError | None = None
         self._pending = ""
         write_atomically(path, content.encode())
-        self._file = os.open(path, os.O_WRONLY)
+        self._file = open_own(path, os.O_RDWR)
         self._size = len(content.encode())
 
     def append(self, line: str) -> None:
@@ -76,7 +79,7 @@ class LineFile:
     def content(self) -> bytes:
         """Everything appended so far; OSError if it is not all on the way to the disk."""
         self.flush()
-        return self.path.read_bytes()[: self._size]
+        return read_up_to(self._file, self._size)
 
     def close(self) -> None:
         with suppress(OSError):

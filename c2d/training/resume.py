@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
+import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Any
 
 from c2d.config import FREE, Config, flat, from_json, to_json
 from c2d.errors import UserError
-from c2d.files import write_json
+from c2d.files import flush_directory, kind_of, make_directory, names_inside, write_atomically, write_json
 from c2d.replay.journal import Damaged
 from c2d.training.checkpoint import Checkpoint, Checkpoints
+from c2d.training.lock import InUse, locked
 from c2d.training.record import MEASURED
 from c2d.training.rundir import RunDir
 from c2d.training.session import Session
@@ -38,10 +40,10 @@ def refuse_differences(run_dir: RunDir, before: Config, after: Config) -> None:
 
 def why_inexact(header: dict[str, Any], versions: dict[str, str], machine: dict[str, Any]) -> list[str]:
     """What differs from where the run began, of that which may change rounding."""
-    then: dict[str, Any] = dict(header.get("versions", {}))
-    now: dict[str, Any] = dict(versions)
+    then, now = dict(header["versions"]), dict[str, Any](versions)
+    measured = header.get(MEASURED)
     for name in ("cpu", "threads"):
-        then[name], now[name] = header.get(MEASURED, {}).get(name), machine.get(name)
+        then[name], now[name] = measured.get(name) if isinstance(measured, dict) else None, machine.get(name)
     return [f"{name} {then.get(name)} → {now.get(name)}" for name in {**then, **now} if then.get(name) != now.get(name)]
 
 
@@ -66,7 +68,7 @@ def config_of(run_dir: RunDir, warn: Callable[[str], None]) -> Config:
 def _saved_configs(checkpoints: Checkpoints) -> Iterator[tuple[Path, Config]]:
     for path in checkpoints.newest_first():
         with suppress(Damaged, UserError, KeyError):
-            config = from_json(checkpoints.read(path).state["config"])
+            config = from_json(checkpoints.read_state(path)["config"])
             if isinstance(config, Config):
                 yield path, config
 
@@ -78,7 +80,7 @@ def continue_from(
     session = make_session()
     for path in checkpoints.newest_first():
         try:
-            checkpoint = checkpoints.read(path)
+            checkpoint = checkpoints.read(path, session)
             astray = checkpoints.restore(checkpoint, session)
         except Damaged as error:
             warn(f"checkpoint {path.name} cannot be used: {error}; the one before it is tried")
@@ -93,32 +95,66 @@ def continue_from(
 
 
 def fork(source: RunDir, target: RunDir, config: Config, warn: Callable[[str], None]) -> None:
-    """Make `target` a run with `config` whose last checkpoint is that of `source`."""
-    checkpoints = Checkpoints(source.path)
-    for path in checkpoints.newest_first():
+    """Make `target` a run with `config` whose last checkpoint is that of `source`.
+
+    It is made under another name beside it and renamed, so a kill leaves nothing that looks like a run. What an
+    earlier attempt left is removed by the next.
+    """
+    checkpoint, checkpoints = _newest_whole(source, config, warn)
+    try:
+        target.path.parent.mkdir(parents=True, exist_ok=True)
+        half = RunDir(target.path.with_name(f".{target.path.name}.{os.getpid()}.fork"))
+        _remove_unfinished_forks(target.path)
+        make_directory(half.path)
         try:
-            checkpoint = checkpoints.read(path)
-        except Damaged as error:
-            warn(f"checkpoint {path.name} cannot be used: {error}; the one before it is tried")
-            continue
-        _trial(checkpoints, checkpoint, config)
-        copy = target.path / "checkpoints" / path.name
-        shutil.copytree(path, copy)
-        Checkpoints(target.path).restate(copy, config=to_json(config))
-        (target.path / "replay").mkdir()
-        for segment in checkpoint.segments:
-            shutil.copyfile(checkpoints.journal.path / segment.name, target.path / "replay" / segment.name)
-        write_json(target.config, to_json(config))
-        return
+            with locked(half.lock):
+                for place in (half.checkpoints, half.checkpoints / checkpoint.path.name, half.replay):
+                    make_directory(place)
+                for name, data in checkpoints.files(checkpoint, config=to_json(config)):
+                    write_atomically(half.path / name, data)
+                write_json(half.config, to_json(config))
+                half.path.rename(target.path)
+        except BaseException:
+            _remove_unfinished_forks(target.path)
+            raise
+        flush_directory(target.path.parent)
+    except OSError as error:
+        raise UserError(f"--fork {target.path} cannot be made: {error.strerror or error}") from None
+    except Damaged as error:
+        raise UserError(f"nothing can be forked: {error}") from None
+
+
+def _newest_whole(source: RunDir, config: Config, warn: Callable[[str], None]) -> tuple[Checkpoint, Checkpoints]:
+    """The checkpoint to fork from, after it was seen that the new settings fit it."""
+    checkpoints = Checkpoints(source.path)
+    session = Session(config)
+    try:
+        for path in checkpoints.newest_first():
+            try:
+                checkpoint = checkpoints.read(path, session)
+            except Damaged as error:
+                warn(f"checkpoint {path.name} cannot be used: {error}; the one before it is tried")
+                continue
+            try:
+                checkpoints.restore(checkpoint, session)
+            except Damaged as error:
+                raise UserError(f"these settings do not fit the checkpoint: {error}") from None
+            return checkpoint, checkpoints
+    finally:
+        session.close()
     raise UserError(f"{source.path} has no checkpoint that is whole: nothing to fork from")
 
 
-def _trial(checkpoints: Checkpoints, checkpoint: Checkpoint, config: Config) -> None:
-    """Whether the checkpoint fits the new settings, before anything is written."""
-    session = Session(config)
-    try:
-        checkpoints.restore(checkpoint, session)
-    except Damaged as error:
-        raise UserError(f"these settings do not fit the checkpoint: {error}") from None
-    finally:
-        session.close()
+def _remove_unfinished_forks(target: Path) -> None:
+    """What killed processes, or this one, left of a fork to `target`: files of the names that forks have."""
+    pattern = re.compile(rf"\.{re.escape(target.name)}\.[0-9]+\.fork")
+    for name in names_inside(target.parent, directories=True):
+        half = RunDir(target.with_name(name))
+        if not pattern.fullmatch(name) or kind_of(half.lock) == "link":
+            continue
+        with suppress(OSError, InUse), locked(half.lock):  # else another process is at work on it
+            Checkpoints(half.path).remove_all(unfinished=True)
+            half.remove_half_written()
+            half.config.unlink(missing_ok=True)
+            half.lock.unlink(missing_ok=True)
+            half.path.rmdir()

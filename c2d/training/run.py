@@ -7,16 +7,17 @@ import resource
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Literal, NamedTuple
 
 from c2d.config import Checkpointing, Config, to_json, validate
 from c2d.devices import prepare_torch
 from c2d.envs.trial import why_not_exact
-from c2d.errors import UserError
+from c2d.errors import NotSaved, UserError
+from c2d.files import kind_of, read_end
 from c2d.training.checkpoint import Checkpoint, Checkpoints
 from c2d.training.disk import check_space
-from c2d.training.lock import locked
+from c2d.training.lock import InUse, locked
 from c2d.training.observer import Audience, EventLog, Observer
 from c2d.training.passport import machine, passport, versions
 from c2d.training.record import MEASURED, LineFile, line_of
@@ -47,8 +48,22 @@ def run(config: Config, observers: Sequence[Observer] = (), stop: threading.Even
     validate(config)
     threads = prepare_torch(config.device, config.threads)
     run_dir = RunDir.open(config.directory)
-    with locked(run_dir.lock):
+    run_dir.refuse_links()
+    with _held(run_dir):
         return _Run(config, run_dir, Audience([*observers, EventLog()]), threads).finish(stop)
+
+
+@contextmanager
+def _held(run_dir: RunDir) -> Iterator[None]:
+    """The run's lock; a directory that could not even be locked is not left behind."""
+    try:
+        with locked(run_dir.lock):
+            yield
+    except InUse:
+        raise
+    except UserError:
+        run_dir.abandon()
+        raise
 
 
 class _Run:
@@ -58,6 +73,8 @@ class _Run:
         self.config, self.run_dir, self.audience = config, run_dir, audience
         checkpoints = Checkpoints(run_dir.path, config.checkpoint.keep)
         resuming = run_dir.holds_run()
+        run_dir.remove_half_written()
+        checkpoints.remove_half_written()
         try:
             if resuming:
                 refuse_differences(run_dir, config_of(run_dir, audience.warn), config)
@@ -83,6 +100,7 @@ class _Run:
             episodes, seconds = found.episodes, float(found.state["seconds"])
         elif resuming:
             aside = run_dir.set_aside()
+            checkpoints.adopt(None)
             kept = "" if aside is None else f"; what it had recorded is kept in {aside}"
             audience.notice(f"this run has no checkpoint that can be used: it begins again{kept}")
         lines = "".join(map(line_of, [self.header, *self.records]))
@@ -94,8 +112,6 @@ class _Run:
     def finish(self, stop: threading.Event | None) -> Result:
         """Advance to the end, or to a request to stop."""
         self.audience.begin(self.session, self.run_dir, self.header)
-        state: State = "failed"
-        failure: BaseException | None = None
         try:
             with stop_requests(stop) as stop:
                 for record in self._iterations(stop):
@@ -103,15 +119,29 @@ class _Run:
                     self.saver.append(self.record_file, line_of(record))
                     self.saver.weights()
                     self.audience.iterated(record)
-                state = "finished" if self.session.iteration >= self.config.iterations else "interrupted"
-                self.saver.checkpoint(self._seconds())
+                state: State = "finished" if self.session.iteration >= self.config.iterations else "interrupted"
+                summary = self._summary(state)
+                unsaved = self.saver.finish(self._seconds(), summary, stop)
         except BaseException as error:
-            failure = error
             self._save_what_is_sound(error)
+            self.saver.weights()
+            summary = self._summary("failed", f"{type(error).__name__}: {error}".splitlines()[0])
+            self.saver.summary(summary)
+            self._close(summary)
             raise
-        finally:
-            self._close(state, failure)
+        if unsaved:
+            self._close({**summary, "state": "failed", "unsaved": unsaved})
+            raise NotSaved(self._words(state, unsaved))
+        self._close(summary)
         return Result(self.run_dir, state, self.records)
+
+    def _words(self, state: State, unsaved: list[str]) -> str:
+        again = self.run_dir.command("resume", self.config.env)
+        kept = "then" if self.config.checkpoint.keep else "it takes no checkpoints, so it cannot be resumed:"
+        return (
+            f"{self.run_dir.path}: training is {state} at step {self.session.step:,}, but could not be saved: "
+            f"{'; '.join(unsaved)}. What was saved before is kept: make room, {kept} {again}"
+        )
 
     def _save_what_is_sound(self, failure: BaseException) -> None:
         """A failing environment, or a reader of the output who left, loses nothing that was learned."""
@@ -192,27 +222,28 @@ class _Run:
         event = {"event": "resumed", "step": session.step, "history": session.history, "unlike": unlike}
         self.run_dir.log_event({**event, "time": time.time(), "versions": now["versions"], **now[MEASURED]})
 
-    def _close(self, state: State, failure: BaseException | None) -> None:
+    def _summary(self, state: State, error: str | None = None) -> dict[str, Any]:
         session = self.session
-        self.saver.weights()
-        summary = {
+        return {
             "state": state,
             "steps": session.step,
             "iterations": session.iteration,
             "unfinished_iteration": session.tally.record() if session.tally.updates else None,
-            "error": None if failure is None else f"{type(failure).__name__}: {failure}".splitlines()[0],
+            "error": error,
         }
-        self.saver.summary(summary)
+
+    def _close(self, summary: dict[str, Any]) -> None:
         self.audience.end(summary)
         self.record_file.close()
         self.episode_file.close()
-        session.close()
+        self.session.close()
 
 
 def _last_known_step(run_dir: RunDir, default: int) -> int:
     """How far the stopped process is known to have come: its last finished game, or its summary."""
     try:
-        summary = run_dir.read_json(run_dir.summary)["steps"] if run_dir.summary.is_file() else 0
-        return max(int(run_dir.episodes.read_text().rstrip("\n").rpartition("\n")[2].split(",")[1]), int(summary))
-    except (OSError, ValueError, IndexError, KeyError, TypeError, UserError):
+        summary = run_dir.read_json(run_dir.summary)["steps"] if kind_of(run_dir.summary) == "file" else 0
+        last = read_end(run_dir.episodes, 200, within=run_dir.path).decode().rstrip("\n").rpartition("\n")[2]
+        return max(int(last.split(",")[1]), int(summary))
+    except (OSError, ValueError, IndexError, KeyError, TypeError, OverflowError, UserError):
         return default

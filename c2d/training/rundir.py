@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from c2d.agents.agent import Agent
 from c2d.config import Config, read_config, to_json
-from c2d.envs.spec import EnvSpec
+from c2d.envs.spec import EnvSpec, Family
 from c2d.errors import UserError
-from c2d.files import write_atomically, write_json
+from c2d.files import (
+    SMALL,
+    append_line,
+    kind_of,
+    make_directory,
+    read_file,
+    read_json,
+    remove_leftovers,
+    write_atomically,
+    write_json,
+)
 
-_NOT_A_RUN = "is no run directory: it has no {name} (give the directory that `c2d train` made)"
+_NOT_A_RUN = "is not a run directory: it has no {name} (give the directory that `c2d train` made)"
+_EPISODES = 1 << 28  # bytes of episodes.csv
+_LARGEST_OBSERVATION = 10**8  # numbers
 
 
 class RunDir:
@@ -32,6 +45,8 @@ class RunDir:
         self.summary = self.path / "summary.json"
         self.tensorboard = self.path / "tensorboard"
         self.checkpoints = self.path / "checkpoints"
+        self.replay = self.path / "replay"
+        self.evaluations = self.path / "evaluations"
         self.events = self.path / "events.jsonl"
         self.lock = self.path / "lock"
         self.log = self.path / "log.txt"
@@ -70,12 +85,34 @@ class RunDir:
         return {self.lock, self.log}
 
     def holds_run(self) -> bool:
-        return self.config.is_file() or self.checkpoints.is_dir()
+        return kind_of(self.config) == "file" or kind_of(self.checkpoints) == "directory"
+
+    def refuse_links(self) -> None:
+        """Nothing is written to a run one of whose parts is a link, and so lies elsewhere, or is a pipe or a device."""
+        directories = (self.checkpoints, self.replay, self.tensorboard, self.evaluations)
+        for path in (*self._files, self.lock, self.log, self.events, *directories):
+            wanted, found = "directory" if path in directories else "file", kind_of(path)
+            if found not in (None, wanted):
+                what = {"link": "a symbolic link", "other": "a pipe or a device"}.get(found, f"a {found}")
+                raise UserError(
+                    f"{path} is {what}, where a run has a {wanted}: nothing inside a run directory may lead elsewhere; "
+                    "to keep a run on another disk, move the whole directory there"
+                )
+
+    @property
+    def _files(self) -> tuple[Path, ...]:
+        """Those that are replaced as a whole."""
+        return (self.config, self.passport, self.env, self.records, self.episodes, self.weights, self.summary)
+
+    def remove_half_written(self) -> None:
+        """What killed processes left of the run's files. The lock is held."""
+        remove_leftovers(self.path, "|".join(path.name.replace(".", r"\.") for path in self._files))
 
     def abandon(self) -> None:
         """Undo `open` of a directory in which no run came to be."""
         if not self.holds_run():
-            self.lock.unlink(missing_ok=True)
+            if kind_of(self.lock) == "file":
+                self.lock.unlink(missing_ok=True)
             with suppress(OSError):
                 for directory in self._made:
                     directory.rmdir()
@@ -83,22 +120,22 @@ class RunDir:
     def set_aside(self) -> Path | None:
         """Move what a run has recorded out of the way of one that begins again; None if there is nothing."""
         try:
-            iterations = self.records.read_text(encoding="utf-8").count('"kind": "iteration"')
-        except (OSError, UnicodeDecodeError):
+            iterations = read_file(self.records, _EPISODES, within=self.path).count(b'"kind": "iteration"')
+        except OSError:
             iterations = 0
         if not iterations:
             return None
         aside = free_name(self.path / "before")
-        aside.mkdir()
+        make_directory(aside)
         for file in (self.records, self.episodes, self.weights, self.summary):
-            if file.exists():
+            if kind_of(file) == "file":
                 file.rename(aside / file.name)
         return aside
 
     def log_event(self, event: dict[str, Any]) -> None:
         """What happened to the run that is no result of it."""
-        with suppress(OSError), open(self.events, "a", encoding="utf-8") as file:
-            file.write(json.dumps(event, ensure_ascii=False) + "\n")
+        with suppress(OSError):
+            append_line(self.events, json.dumps(event, ensure_ascii=False) + "\n")
 
     def describe(self, config: Config, spec: EnvSpec, passport: dict[str, Any]) -> None:
         """Write what the run is, before it begins."""
@@ -110,16 +147,16 @@ class RunDir:
         write_atomically(self.weights, agent.to_bytes())
 
     def read_config(self) -> Config:
-        if not self.config.is_file():
+        if kind_of(self.config) is None:
             raise UserError(f"{self.path} " + _NOT_A_RUN.format(name=self.config.name))
-        return read_config(self.config)
+        return read_config(self.config, within=self.path)
 
     def read_json(self, path: Path) -> dict[str, Any]:
         try:
-            value = json.loads(path.read_text())
+            value = read_json(path, SMALL, within=self.path)
         except FileNotFoundError:
             raise UserError(f"{self.path} " + _NOT_A_RUN.format(name=path.name)) from None
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise UserError(f"{path} cannot be read: {error}") from None
         if not isinstance(value, dict):
             raise UserError(f"{path} cannot be read: it does not hold an object")
@@ -132,16 +169,31 @@ class RunDir:
 def spec_from_json(value: dict[str, Any], source: str) -> EnvSpec:
     """The contents of env.json as the shape of an environment."""
     try:
-        shape = tuple(int(size) for size in value["frame_shape"])
-        return EnvSpec(**{**value, "frame_shape": shape, "action_names": tuple(value.get("action_names", ()))})
+        shape, names = tuple(value["frame_shape"]), tuple(value.get("action_names", ()))
+        spec = EnvSpec(**{**value, "frame_shape": shape, "action_names": names})
+        _check_spec(spec)
+        return spec
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{source} cannot be read: {error}") from None
+
+
+def _check_spec(spec: EnvSpec) -> None:
+    """ValueError for a shape that no environment has."""
+    numbers = (*spec.frame_shape, spec.stack, spec.actions, spec.frames_per_step)
+    if len(spec.frame_shape) not in (1, 3) or any(type(n) is not int or not 1 <= n <= 10**6 for n in numbers):
+        raise ValueError(f"shapes and counts are {numbers}; accepted: whole numbers from 1 to 1,000,000")
+    if spec.family not in get_args(Family) or spec.frame_dtype not in ("uint8", "float32"):
+        raise ValueError(f"its family is {spec.family!r} and its frames are {spec.frame_dtype!r}")
+    if not all(isinstance(text, str) for text in (spec.name, *spec.action_names)):
+        raise ValueError("its names are not text")
+    if math.prod(spec.obs_shape) > _LARGEST_OBSERVATION:
+        raise ValueError(f"an observation of {spec.obs_shape} has more than {_LARGEST_OBSERVATION:,} numbers")
 
 
 def free_name(path: Path) -> Path:
     """A name like `path` that nothing has: path-2, path-3, ..."""
     number = 2
-    while (candidate := path.with_name(f"{path.name}-{number}")).exists():
+    while kind_of(candidate := path.with_name(f"{path.name}-{number}")) is not None:
         number += 1
     return candidate
 
@@ -151,6 +203,6 @@ def load(run: str | os.PathLike[str], device: str = "cpu") -> Agent:
     directory = RunDir(run)
     config = directory.read_config()
     spec = directory.read_spec()
-    if not directory.weights.is_file():
+    if kind_of(directory.weights) is None:
         raise UserError(f"{directory.path} holds no weights yet: they are written at the end of each iteration")
-    return Agent.from_bytes(directory.weights.read_bytes(), config.agent, spec, device, source=str(directory.weights))
+    return Agent.from_file(directory.weights, directory.path, config.agent, spec, device)

@@ -1,20 +1,28 @@
-"""When a run is saved, and what happens when it cannot be: training goes on, and saving is tried again."""
+"""When a run is saved, and what happens when it cannot be.
+
+Training continues, and saving is tried again. At the end the process waits for room, for some minutes.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from c2d.agents.agent import Agent
 from c2d.config import to_json
 from c2d.files import write_json
+from c2d.formatting import duration
 from c2d.training.checkpoint import Checkpoints
 from c2d.training.record import LineFile
 from c2d.training.rundir import RunDir
 from c2d.training.session import Session
 
 _RETRY = 60.0  # seconds until a checkpoint that could not be written is tried again
+_PATIENCE = 600.0  # seconds that the end of a run waits for room
+_PAUSE = 2.0  # seconds between attempts meanwhile
 
 
 class Saver:
@@ -52,18 +60,58 @@ class Saver:
         if due:
             self.checkpoint(seconds)
 
+    def finish(self, seconds: float, summary: dict[str, Any], stop: threading.Event) -> list[str]:
+        """Save the end of the run; returns what could not be saved, and why.
+
+        Waits for room unless, or until, somebody asks to stop. The summary says that the run is finished, so it is
+        written when all else is.
+        """
+        unsaved = self._save_all(seconds, summary)
+        if unsaved and not stop.is_set():
+            self._warn(
+                f"{'; '.join(unsaved)}: not saved in {self.run_dir.path}; waiting up to {duration(_PATIENCE)} for room "
+                "(Ctrl-C ends the wait)"
+            )
+        deadline = time.monotonic() + _PATIENCE
+        while unsaved and time.monotonic() < deadline and not stop.wait(_PAUSE):
+            unsaved = self._save_all(seconds, summary)
+        if unsaved:
+            error = f"NotSaved: {'; '.join(unsaved)}"
+            with suppress(OSError):
+                write_json(self.run_dir.summary, {**summary, "state": "failed", "error": error})
+        return unsaved
+
+    def _save_all(self, seconds: float, summary: dict[str, Any]) -> list[str]:
+        unsaved: list[str] = []
+
+        def attempt(what: str, save: Callable[[], object]) -> None:
+            try:
+                save()
+            except OSError as error:
+                unsaved.append(f"{what} ({error.strerror or error})")
+
+        for file in self.files:
+            attempt(file.path.name, file.flush)
+        attempt("the weights", self._write_weights)
+        attempt(f"the checkpoint at step {self.session.step:,}", lambda: self._write_checkpoint(seconds))
+        if not unsaved:
+            attempt("the summary", lambda: write_json(self.run_dir.summary, summary))
+        return unsaved
+
     def checkpoint(self, seconds: float) -> None:
         """Save everything, unless this very moment is saved already."""
-        if self._saved or not self._wanted.keep:
-            return
-        beside = {"config": to_json(self.session.config), "seconds": seconds}
         try:
-            copies = {file.path.name: file.content() for file in self.files}
-            self.checkpoints.save(self.session, beside, copies)
+            self._write_checkpoint(seconds)
         except OSError as error:
             self._retry_time = time.monotonic() + _RETRY
             self._refuse(f"the checkpoint at step {self.session.step:,}", error)
+
+    def _write_checkpoint(self, seconds: float) -> None:
+        if self._saved or not self._wanted.keep:
             return
+        beside = {"config": to_json(self.session.config), "seconds": seconds}
+        copies = {file.path.name: file.content() for file in self.files}
+        self.checkpoints.save(self.session, beside, copies)
         self._saved, self._retry_time = True, None
         self._saved_steps, self._saved_time = self.session.steps_made, time.monotonic()
         if self._refused is not None:
@@ -77,15 +125,18 @@ class Saver:
 
     def weights(self) -> None:
         """Those of a network that diverged do not take the place of earlier ones."""
+        try:
+            self._write_weights()
+        except OSError as error:
+            self._refuse("the weights", error)
+
+    def _write_weights(self) -> None:
         session = self.session
         agent = Agent(session.learner.online, session.config.agent, session.env.spec)
         if not agent.finite() and self.run_dir.weights.exists():
             self._warn("the network diverged: weights.safetensors keeps the last ones that were numbers")
             return
-        try:
-            self.run_dir.save_weights(agent)
-        except OSError as error:
-            self._refuse("the weights", error)
+        self.run_dir.save_weights(agent)
 
     def summary(self, summary: dict[str, Any]) -> None:
         try:

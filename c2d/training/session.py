@@ -15,12 +15,15 @@ from torch import Tensor
 from c2d.agents.actor import Actor
 from c2d.agents.build import build_learner, build_replay
 from c2d.agents.schedules import linear
+from c2d.agents.sizes import check_training
 from c2d.config import Config
 from c2d.envs.make import make
 from c2d.envs.spec import Astray, FrameStack
 from c2d.errors import UserError
 from c2d.training.seeding import integer, numpy_generator, torch_generator
 from c2d.types import GameEnd, Update
+
+_LARGEST_COUNT = 10**15  # no run makes so many steps
 
 
 class Diverged(UserError):
@@ -37,6 +40,14 @@ class Tally:
     atom_min: float = math.inf  # over sampled actions in training batches
     atom_max: float = -math.inf
     gradient_norm_max: float = 0.0  # before clipping
+
+    def check(self) -> None:
+        """ValueError if it is not one that a run can have."""
+        if not isinstance(self.scores, list) or type(self.updates) is not int or self.updates < 0:
+            raise ValueError("the tally holds something else than scores and a count of updates")
+        for value in (*self.scores, self.loss_sum, self.atom_min, self.atom_max, self.gradient_norm_max):
+            if type(value) not in (int, float) or (abs(value) > 1e300 and not math.isinf(value)):
+                raise ValueError(f"the tally holds {str(value)[:40]!r}, which is not a number")
 
     def count(self, update: Update) -> None:
         self.updates += 1
@@ -74,6 +85,7 @@ class Session:
         self.schedule = recipe.schedule
         self.env = make(config.env, config.rules, integer(seed, "environment"))
         self.stack = FrameStack(self.env.spec)
+        check_training(recipe, self.env.spec, config.compress_replay)
         device = config.device
         learning, acting = (torch_generator(seed, name, device) for name in ("learning", "acting"))
         self.learner = build_learner(recipe, self.env.spec, torch_generator(seed, "weights"), learning, device)
@@ -184,8 +196,8 @@ class Session:
     def restore(self, state: dict[str, Any]) -> str | None:
         """Continue from `state`, after tensors and replay were put back. Returns what could not be continued."""
         counters = [state[name] for name in ("history", "step", "iteration", "updates")]
-        if any(type(counter) is not int or counter < 0 for counter in counters):
-            raise ValueError(f"counters are {counters}")
+        if any(type(counter) is not int or not 0 <= counter <= _LARGEST_COUNT for counter in counters):
+            raise ValueError(f"counters are {str(counters)[:80]}")
         self.history, self.step, self.iteration, updates = counters
         for optimizer in self.learner.optimizers:
             optimizer.updates = updates
@@ -193,6 +205,7 @@ class Session:
         if self.chosen is not None and not (type(self.chosen) is int and 0 <= self.chosen < self.env.spec.actions):
             raise ValueError(f"chosen action is {self.chosen}")
         self.tally = Tally(**state["tally"])
+        self.tally.check()
         for name, rng in self.generators.items():
             rng.bit_generator.state = state["generators"][name]
         for name, torch_rng in self.torch_generators.items():

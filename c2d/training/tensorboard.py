@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -29,8 +30,10 @@ class TensorBoard(Observer):
             ) from None
         self._make_writer = SummaryWriter
         self._writer: Any = None
+        self._before = threading.excepthook
 
     def begin(self, session: Session, run_dir: RunDir, header: dict[str, Any]) -> None:
+        self._before, threading.excepthook = threading.excepthook, self._failed
         self._writer = self._make_writer(
             str(run_dir.tensorboard), purge_step=session.step + 1 if session.step else None
         )
@@ -55,6 +58,12 @@ class TensorBoard(Observer):
 
     def end(self, summary: dict[str, Any]) -> None:
         self._try(lambda writer: writer.close())
+        threading.excepthook = self._before
+
+    def _failed(self, what: Any) -> None:
+        """The writer's own thread ends by an error of the disk; the next scalar tells of it (see `_try`)."""
+        if not (isinstance(what.exc_value, OSError) and type(what.thread).__module__.startswith("tensorboard")):
+            self._before(what)
 
     def _add(self, name: str, value: float | None, step: int) -> None:
         self._try(lambda writer: writer.add_scalar(name, value, step))

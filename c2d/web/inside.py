@@ -1,7 +1,6 @@
 """Files of the runs directory and no others: everything the page shows of a run is opened here.
 
-No symbolic link is followed below the root, nothing but regular files is opened (a pipe would block), and what was
-opened is asked where it really lies, so that a link put in its way in between changes nothing.
+No symbolic link is followed below the root, and nothing but regular files is opened: c2d/files.py.
 """
 
 from __future__ import annotations
@@ -11,14 +10,10 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from c2d.files import SMALL, Refused, names_inside, open_inside, read_up_to
 from c2d.web.plain import loads
 
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-SMALL = 1 << 20  # bytes of a file that is no table and no weights
-
-
-class Refused(OSError):
-    """The file lies elsewhere, is no regular file, or is larger than it may be."""
+__all__ = ["SMALL", "Refused", "Root"]
 
 
 class Root:
@@ -30,18 +25,7 @@ class Root:
 
     def open(self, *parts: str) -> int:
         """A descriptor of root/part/part/...; OSError if there is no such file inside."""
-        path = self._path(parts)
-        descriptor = os.open(path, _FLAGS)
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise Refused(f"{path} is no regular file")
-            real = _where(descriptor, path)
-            if not real.is_relative_to(self.path):
-                raise Refused(f"{path} leads out of {self.path}")
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return descriptor
+        return open_inside(self._text, *parts)
 
     def read(self, *parts: str, limit: int = SMALL, offset: int = 0) -> bytes:
         """The file from `offset` on, which must be at most `limit` bytes."""
@@ -50,7 +34,7 @@ class Root:
             size = os.fstat(descriptor).st_size - offset
             if size > limit:
                 raise Refused(f"{'/'.join(parts)} has {size:,} bytes; at most {limit:,} are read")
-            return _read_up_to(descriptor, limit, offset)
+            return read_up_to(descriptor, limit, offset)
         finally:
             os.close(descriptor)
 
@@ -58,7 +42,7 @@ class Root:
         """The last `count` bytes."""
         descriptor = self.open(*parts)
         try:
-            return _read_up_to(descriptor, count, max(0, os.fstat(descriptor).st_size - count))
+            return read_up_to(descriptor, count, max(0, os.fstat(descriptor).st_size - count))
         finally:
             os.close(descriptor)
 
@@ -71,22 +55,11 @@ class Root:
 
     def directories(self, *parts: str) -> list[str]:
         """Names of directories in a directory, links left out; none if it cannot be listed."""
-        return [entry.name for entry in self._entries(parts) if entry.is_dir(follow_symlinks=False)]
+        return names_inside(self._text, *parts, directories=True)
 
     def files(self, *parts: str) -> list[str]:
         """Names of regular files in a directory, links left out."""
-        return [entry.name for entry in self._entries(parts) if entry.is_file(follow_symlinks=False)]
-
-    def _entries(self, parts: tuple[str, ...]) -> list[os.DirEntry[str]]:
-        """In order of their names; none of a directory that is reached by a link."""
-        path = os.path.normpath(self._path(parts))
-        try:
-            if os.path.realpath(path) != path:
-                return []
-            with os.scandir(path) as entries:
-                return sorted(entries, key=lambda entry: entry.name)
-        except OSError:
-            return []
+        return names_inside(self._text, *parts)
 
     def stat(self, *parts: str) -> os.stat_result | None:
         """Of a regular file; None if there is none."""
@@ -110,23 +83,3 @@ class Root:
         if name.startswith("/") or "\0" in name or (".." in name and ".." in name.split("/")):
             raise Refused(f"{name!r} lies outside the runs directory")
         return f"{self._text}/{name}"
-
-
-def _where(descriptor: int, path: str) -> Path:
-    """Where an open file lies, links in its directories resolved."""
-    try:
-        return Path(os.readlink(f"/proc/self/fd/{descriptor}"))
-    except OSError:  # a system without /proc
-        real = Path(path).resolve(strict=True)
-        if not os.path.samestat(os.stat(real), os.fstat(descriptor)):
-            raise Refused(f"{path} was exchanged while it was opened") from None
-        return real
-
-
-def _read_up_to(descriptor: int, count: int, offset: int) -> bytes:
-    parts = []
-    while count > 0 and (data := os.pread(descriptor, min(count, 1 << 24), offset)):
-        parts.append(data)
-        count -= len(data)
-        offset += len(data)
-    return b"".join(parts)

@@ -148,7 +148,7 @@ def damaged_spec(run):
         (no_weights, "holds no weights yet"),
         (config_cut_short, "config.json cannot be read"),
         (config_with_words_for_numbers, "config has 'four' for atoms in Conjugated; accepted: int"),
-        (no_config, "is no run directory: it has no config.json"),
+        (no_config, "is not a run directory: it has no config.json"),
         (damaged_spec, "env.json cannot be read"),
     ],
 )
@@ -162,7 +162,7 @@ def test_damaged_runs(run, capsys, damage, message):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["{run}/missing"], "is no run directory"),
+        (["{run}/missing"], "is not a run directory"),
         ([], "which run?"),
         (["{run}", "--games", "0"], "--games is 0; accepted: at least 1"),
         (["{run}", "--games", "many"], "--games"),

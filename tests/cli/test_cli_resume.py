@@ -74,9 +74,9 @@ def test_fork_that_does_not_fit_leaves_nothing(stopped, tmp_path, capsys):
     ("words", "message"),
     [
         ([], "which run?"),
-        (["nowhere"], "nowhere is no run directory"),
+        (["nowhere"], "nowhere is not a run directory"),
         (["--iterations", "3"], "the run comes first"),
-        (["."], "is no run directory: it has no config.json"),
+        (["."], "is not a run directory: it has no config.json"),
     ],
 )
 def test_mistakes_get_one_line(words, message, capsys, tmp_path, monkeypatch):

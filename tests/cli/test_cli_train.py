@@ -106,7 +106,10 @@ def test_config_file_then_settings(tmp_path):
         (["gym/CartPole-v1", "--device", "meta"], "--device meta cannot be used here"),
         (["gym/CartPole-v1", "--run-dir", "/dev/null/run"], "cannot be made"),
         (["gym/CartPole-v1", "--run-dir", "x" * 300], "File name too long"),
-        (["gym/CartPole-v1", "--schedule.replay-capacity", "2000000000000"], "there is not enough memory"),
+        (["gym/CartPole-v1", "--schedule.replay-capacity", "2000000000000"], "at least 1, at most 10^10"),
+        (["gym/CartPole-v1", "--schedule.replay-capacity", "9000000000"], "its empty replay may take"),
+        (["gym/CartPole-v1", "--encoder.widths", "1000000", "1000000"], "its networks may take"),
+        (["toy/sure", "--recipe", "qr-dqn", "--head.atoms", "300000", "--head.hidden", "1"], "one update may take"),
     ],
 )  # fmt: skip
 def test_mistakes_get_one_line(words, message, capsys, tmp_path, monkeypatch):

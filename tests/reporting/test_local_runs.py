@@ -7,7 +7,7 @@ import pytest
 
 from c2d.errors import UserError
 from c2d.reporting.local_runs import passport_differences, published_passport, read_local_runs
-from c2d.reporting.run_records import printable
+from c2d.reporting.run_records import printable_name
 from tests.reporting.made_up import write_run
 
 
@@ -197,5 +197,5 @@ def test_hostile_headers_are_met_with_words(tmp_path):
 
 
 def test_names_are_fit_to_print():
-    assert printable("a\x00b\nc\x1b[31m") == "a?b?c?[31m"
-    assert len(printable("x" * 500)) == 40
+    assert printable_name("a\x00b\nc\x1b[31m") == r"a\x00b\nc\x1b[31m"
+    assert len(printable_name("x" * 500)) == 40

@@ -131,7 +131,7 @@ def test_whole_numbers_stand_for_decimals_and_nothing_is_lost():
 @pytest.mark.parametrize("file", ["config.json", "env.json", "weights.safetensors"])
 def test_load_without(file, trained, tmp_path):
     (copy_of(trained, tmp_path) / file).unlink()
-    with pytest.raises(UserError, match=r"is no run directory|holds no weights"):
+    with pytest.raises(UserError, match=r"is not a run directory|holds no weights"):
         load(tmp_path)
 
 
