@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ["tests/returns", "tests/nets", "tests/agents", "tests/replay", "tests/training/test_resume.py"]
 TESTS += ["tests/cli/test_cli_train.py", "tests/cli/test_cli_train_help.py", "tests/envs/test_gymnasium_env.py"]
-TOOLS = ["pytest", "hypothesis", "scipy", "mpmath", "ale-py", "opencv-python-headless", "minatar"]
+TOOLS = ["pytest", "hypothesis", "scipy", "mpmath", "ale-py", "opencv-python-headless", "minatar", "tensorboard"]
 SHOWN = "import torch, numpy, gymnasium; print(*(m.__version__ for m in (torch, numpy, gymnasium)))"
 
 

@@ -69,6 +69,8 @@ class GymnasiumGame:
             raise BadEnvironment(f"{self._where()} did not return {parts}.")
         observation, reward, terminated, truncated, _ = result
         try:
+            if getattr(reward, "ndim", 0):  # of which older NumPy makes a number if it has one element
+                raise TypeError
             reward = float(reward)
         except (TypeError, ValueError):
             raise BadEnvironment(f"{self._where()} gave the reward {reward!r}; rewards must be numbers.") from None
