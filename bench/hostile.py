@@ -256,7 +256,7 @@ def cases() -> Iterator[Case]:
         yield Case("a run's name in sweep.json", repr(name)[:30], lambda p, name=name: _in_sweep(p, name))
 
 
-LARGE = (0, 10**6, 10**9, 10**12, 10**18, 10**30)
+LARGE = (0, 10**7, 10**9, 10**12, 10**18, 10**30)
 CONFIG_VALUES: dict[tuple[str, ...], tuple[Any, ...]] = {
     ("agent", "encoder", "widths"): ([10**6, 10**6], [10**9], [10**12], [64] * 1_000, [10**30], "x"),
     ("agent", "head", "atoms"): LARGE,

@@ -135,12 +135,12 @@ class _Run:
         self._close(summary)
         return Result(self.run_dir, state, self.records)
 
-    def _words(self, state: State, unsaved: list[str]) -> str:
+    def _words(self, state: State, unsaved: str) -> str:
         again = self.run_dir.command("resume", self.config.env)
         kept = "then" if self.config.checkpoint.keep else "it takes no checkpoints, so it cannot be resumed:"
         return (
             f"{self.run_dir.path}: training is {state} at step {self.session.step:,}, but could not be saved: "
-            f"{'; '.join(unsaved)}. What was saved before is kept: make room, {kept} {again}"
+            f"{unsaved}. What was saved before is kept: make room, {kept} {again}"
         )
 
     def _save_what_is_sound(self, failure: BaseException) -> None:

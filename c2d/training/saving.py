@@ -13,7 +13,7 @@ from typing import Any
 
 from c2d.agents.agent import Agent
 from c2d.config import to_json
-from c2d.files import write_json
+from c2d.files import Refused, write_json
 from c2d.formatting import duration
 from c2d.training.checkpoint import Checkpoints
 from c2d.training.record import LineFile
@@ -60,43 +60,43 @@ class Saver:
         if due:
             self.checkpoint(seconds)
 
-    def finish(self, seconds: float, summary: dict[str, Any], stop: threading.Event) -> list[str]:
-        """Save the end of the run; returns what could not be saved, and why.
+    def finish(self, seconds: float, summary: dict[str, Any], stop: threading.Event) -> str:
+        """Save the end of the run; returns what could not be saved, and why: nothing if all was.
 
         Waits for room unless, or until, somebody asks to stop. The summary says that the run is finished, so it is
         written when all else is.
         """
-        unsaved = self._save_all(seconds, summary)
-        if unsaved and not stop.is_set():
+        failed = self._save_all(seconds, summary)
+        if _may_pass(failed) and not stop.is_set():
             self._warn(
-                f"{'; '.join(unsaved)}: not saved in {self.run_dir.path}; waiting up to {duration(_PATIENCE)} for room "
+                f"{_told(failed)}: not saved in {self.run_dir.path}; waiting up to {duration(_PATIENCE)} for room "
                 "(Ctrl-C ends the wait)"
             )
         deadline = time.monotonic() + _PATIENCE
-        while unsaved and time.monotonic() < deadline and not stop.wait(_PAUSE):
-            unsaved = self._save_all(seconds, summary)
-        if unsaved:
-            error = f"NotSaved: {'; '.join(unsaved)}"
+        while _may_pass(failed) and time.monotonic() < deadline and not stop.wait(_PAUSE):
+            failed = self._save_all(seconds, summary)
+        if failed:
             with suppress(OSError):
+                error = f"NotSaved: {_told(failed)}"
                 write_json(self.run_dir.summary, {**summary, "state": "failed", "error": error})
-        return unsaved
+        return _told(failed)
 
-    def _save_all(self, seconds: float, summary: dict[str, Any]) -> list[str]:
-        unsaved: list[str] = []
+    def _save_all(self, seconds: float, summary: dict[str, Any]) -> dict[str, OSError]:
+        failed: dict[str, OSError] = {}
 
         def attempt(what: str, save: Callable[[], object]) -> None:
             try:
                 save()
             except OSError as error:
-                unsaved.append(f"{what} ({error.strerror or error})")
+                failed[what] = error
 
         for file in self.files:
             attempt(file.path.name, file.flush)
         attempt("the weights", self._write_weights)
         attempt(f"the checkpoint at step {self.session.step:,}", lambda: self._write_checkpoint(seconds))
-        if not unsaved:
+        if not failed:
             attempt("the summary", lambda: write_json(self.run_dir.summary, summary))
-        return unsaved
+        return failed
 
     def checkpoint(self, seconds: float) -> None:
         """Save everything, unless this very moment is saved already."""
@@ -154,3 +154,12 @@ class Saver:
             f"{what} could not be saved in {self.run_dir.path}: {reason}; training goes on, the last good checkpoint "
             "is kept, and saving is tried again"
         )
+
+
+def _may_pass(failed: dict[str, OSError]) -> bool:
+    """Whether it is worth waiting: a full disk may get room, a link in the way stays."""
+    return any(not isinstance(error, Refused) for error in failed.values())
+
+
+def _told(failed: dict[str, OSError]) -> str:
+    return "; ".join(f"{what} ({error.strerror or error})" for what, error in failed.items())

@@ -10,7 +10,7 @@ from c2d.config import default_config
 from c2d.envs.games import BENCHMARK
 from c2d.envs.make import make
 from c2d.errors import UserError
-from c2d.sweep.plan import Plan, fingerprint, multiply
+from c2d.sweep.plan import Plan, check_run_name, fingerprint, multiply
 from c2d.sweep.shipped import PLANS, ablation_plan, shipped_plan
 from c2d.sweep.variants import Variant, ablations
 
@@ -184,3 +184,15 @@ def test_papers_claims_are_all_there(tmp_path):
     assert runs["c2d-orthogonal"].initializer == "orthogonal" and runs["c2d-norm-column"].encoder.norm == "column"
     assert {runs[f"c2d-beta-{b}"].phi.beta for b in (1, 1.5, 3)} == {1.0, 1.5, 3.0}
     assert runs["c2d-c-10"].head.c == 10.0 and runs["c2d-alpha-25"].head.alpha == 25.0
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "..", ".", ".hidden", "", "x" * 201, "red\x1b[31m", None, 5])
+def test_names_of_runs_stay_within_the_sweep(name):
+    with pytest.raises(UserError, match="a run cannot be called"):
+        check_run_name(name)
+
+
+def test_a_variant_does_not_lead_out_of_the_sweep(tmp_path):
+    plan = Plan("p", (Variant("../../x", "c2d"),), ("toy/sure",), seeds=(1,))
+    with pytest.raises(UserError, match=r"a run cannot be called 'toy-sure-\.\./\.\./x-s1'"):
+        multiply(plan, tmp_path)

@@ -98,6 +98,29 @@ def test_nothing_is_written_elsewhere(name, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_files_of_the_user_and_links_are_left_alone(tmp_path):
+    """On both sides: an outbox sends none of what a link leads to, an inbox deletes only what came or a run wrote."""
+    source, target, outside = tmp_path / "a", tmp_path / "b", tmp_path / "outside"
+    write(outside / "checkpoints" / "000000000100" / "state.json", "secret")
+    write(outside / "file", "secret")
+    write(source / "weights", "w")
+    (source / "linked").symlink_to(outside / "file")
+    (source / "checkpoints").symlink_to(outside / "checkpoints")
+    os.mkfifo(source / "pipe")
+    assert listing(source) == ["weights"]
+    for name in ("checkpoints/mine/notes", "checkpoints/000000000007/notes", "replay/notes", "replay/half.tmp"):
+        write(target / name, "mine")
+    inbox = Inbox(target)
+    inbox.put([Piece("replay/slots-1", 0, 1, b"s"), Look(("weights",))])
+    assert not (target / "replay" / "slots-1").exists()
+    assert sorted(path.read_text() for path in target.rglob("*") if path.is_file()) == ["mine"] * 4
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "replay").symlink_to(outside)
+    with pytest.raises(OSError, match="replay is a link"):
+        Inbox(tmp_path / "c").put([Piece("replay/slots-1", 0, 1, b"s")])
+    assert sorted(path.name for path in outside.iterdir()) == ["checkpoints", "file"]
+
+
 def test_what_was_listed_and_then_deleted_does_not_hide_what_is_new(tmp_path):
     """As at the end of a run: the last checkpoint takes the place of one that was about to be sent."""
     source, target = tmp_path / "run", tmp_path / "copy"

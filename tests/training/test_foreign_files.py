@@ -55,6 +55,16 @@ def test_files_of_the_user_inside_a_run_are_never_deleted(crashed):
     assert len(list(Checkpoints(run).newest_first())) == config.checkpoint.keep
 
 
+def test_a_file_of_the_user_with_the_name_of_a_segment_stays_and_segments_go(crashed):
+    run, config, wanted, _ = crashed
+    orphan = run / "replay" / "slots-000000009000-000000009001.safetensors"
+    orphan.write_bytes(next((run / "replay").iterdir()).read_bytes())  # as a crash before its checkpoint leaves it
+    mine = run / "replay" / "slots-000000000000-000000000001.safetensors"
+    mine.write_text("mine")
+    assert go(config).digests == wanted
+    assert mine.read_text() == "mine" and not orphan.exists()
+
+
 def test_what_killed_processes_left_half_written_is_removed(crashed):
     run, config, wanted, _ = crashed
     half = run / "checkpoints" / ".000000000333.99999999.tmp"
@@ -64,7 +74,7 @@ def test_what_killed_processes_left_half_written_is_removed(crashed):
              "replay/.slots-000000000000-000000000050.safetensors.99999999.tmp"]  # fmt: skip
     for name in names:
         (run / name).write_bytes(b"torn")
-    assert go(config, stop=200).result.state == "interrupted"
+    go(saving(config, keep=0), stop=200)  # at the beginning, not only when the next one is saved
     assert [path.name for path in run.rglob("*") if path.name.endswith(".tmp")] == []
     assert go(config).digests == wanted
 

@@ -1,0 +1,62 @@
+"""What networks take is counted before they are built: never too little, and exactly when it matters."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from c2d.agents import parts, sizes
+from c2d.agents.build import build_network
+from c2d.agents.recipes import RECIPES, adapt
+from c2d.envs.spec import EnvSpec
+from c2d.errors import UserError
+
+ATARI = EnvSpec("atari/x", "atari", (1, 84, 84), "uint8", 4, 18, 4)
+MINATAR = EnvSpec("minatar/x", "minatar", (7, 10, 10), "uint8", 1, 6, 1)
+VECTOR = EnvSpec("gym/x", "gym", (4,), "float32", 1, 2, 1)
+
+
+def actual(recipe, env):
+    network = build_network(recipe, env, torch.Generator())
+    return sum(tensor.nbytes for tensor in (*network.parameters(), *network.buffers()))
+
+
+@pytest.mark.parametrize("env", [ATARI, MINATAR, VECTOR], ids=lambda env: env.family)
+def test_the_quick_count_is_never_too_small(env):
+    for name, row in RECIPES.items():
+        recipe = adapt(row, env)
+        assert sizes.most_network_bytes(recipe, env) >= actual(recipe, env), name
+
+
+@pytest.mark.parametrize(
+    ("env", "encoder"),
+    [
+        (ATARI, parts.Nature(padding="same")),
+        (ATARI, parts.Impala(scale=2)),
+        (MINATAR, parts.MinAtar(channels=64, norm="channel")),
+        (VECTOR, parts.Mlp(widths=(32,) * 30)),
+        (VECTOR, parts.Mlp(widths=(300, 5, 700))),
+    ],
+)
+def test_both_counts_of_other_encoders(env, encoder):
+    recipe = replace(adapt(RECIPES["rainbow-c2d-full"], env), encoder=encoder)
+    assert sizes.network_bytes(recipe, env) == actual(recipe, env) <= sizes.most_network_bytes(recipe, env)
+
+
+def test_a_network_is_rejected_by_its_exact_size(monkeypatch):
+    recipe = replace(adapt(RECIPES["dqn"], VECTOR), encoder=parts.Mlp(widths=(30_000, 30_000)))
+    needed = sizes.network_bytes(recipe, VECTOR)  # 3.6 GB, of which nothing is allocated here
+    assert 3.6e9 < needed < 3.7e9
+    monkeypatch.setattr(sizes, "available_memory", lambda: needed)
+    sizes.check_network(recipe, VECTOR)
+    with pytest.raises(UserError, match=r"its networks may take 18\.\d GB of memory, and 3\.6 GB are free: lower"):
+        sizes.check_training(recipe, VECTOR, None)
+    monkeypatch.setattr(sizes, "available_memory", lambda: needed - 1)
+    with pytest.raises(UserError, match="its networks may take 3"):
+        build_network(recipe, VECTOR, torch.Generator())
+
+
+def test_what_cannot_even_be_counted_is_rejected():
+    recipe = replace(adapt(RECIPES["dqn"], VECTOR), encoder=parts.Mlp(widths=(10**12, 10**12)))
+    with pytest.raises(UserError, match="its networks may take"):
+        sizes.check_network(recipe, VECTOR)
