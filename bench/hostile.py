@@ -587,8 +587,8 @@ def page(results: list[tuple[Case, str, Outcome]], seconds: float, command: str)
         f"command that might read it was run: {len(results):,} cases, of which "
         f"**{len(results) - len(failed):,} of {len(results):,}** passed. "
         f"A case passes if the command ends by itself within {SECONDS:.0f} s and {MEGABYTES:,} MB of memory, the "
-        "program itself included, with exit code 0, 1 or 2; prints no traceback and no control character; and leaves alone all "
-        "files outside the run and the user's own files inside it.",
+        "program itself included, with exit code 0, 1 or 2; prints no traceback and no control character; and leaves "
+        "alone all files outside the run and the user's own files inside it.",
         "",
         f"Command: `{command}`, {time.strftime('%d %B %Y', time.gmtime())}, {seconds:.0f} s. The longest case took "
         f"{max(outcome.seconds for *_, outcome in results):.1f} s, the largest "
