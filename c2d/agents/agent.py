@@ -13,11 +13,13 @@ import torch
 from c2d.agents.actor import Actor
 from c2d.agents.build import build_network, build_phi
 from c2d.agents.recipe import Recipe
+from c2d.agents.sizes import most_network_bytes, network_bytes
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
-from c2d.files import read_file
+from c2d.files import kind_of, read_file
 from c2d.nets.network import ValueNetwork
 
+_LARGE = 1 << 28  # bytes of a network
 _SPARE = 1 << 20  # bytes of a file of weights beside the weights
 
 
@@ -86,7 +88,15 @@ class Agent:
 
     @classmethod
     def from_file(cls, path: Path, run: Path, recipe: Recipe, spec: EnvSpec, device: str = "cpu") -> Agent:
-        """Likewise from a file of a run. What is larger than these weights can be is not read."""
+        """Likewise from a file of a run. What is larger than these weights can be is not read.
+
+        And a large network is not built for a file that is far too small for it.
+        """
+        if most_network_bytes(recipe, spec) > _LARGE and kind_of(path) == "file":
+            found, wanted = path.lstat().st_size, network_bytes(recipe, spec)
+            if found < wanted // 2:
+                reason = f"it has {found:,} bytes and the network {wanted:,}"
+                raise UserError(f"{path} does not fit the run's config or is damaged: {reason}")
         network = build_network(recipe, spec, torch.Generator().manual_seed(0)).to(device)
         most = sum(tensor.nbytes for tensor in network.state_dict().values()) + _SPARE
         try:

@@ -59,6 +59,19 @@ _LARGEST_UNKNOWN = 1 << 30  # bytes of tensors where no session tells
 _SPARE = 1 << 20  # bytes of a tensor file beside its tensors
 
 
+# What libraries and environments raise for values that no run has saved
+_WRONG = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    RuntimeError,
+    AssertionError,
+    SystemError,
+)
+
+
 class Saved(NamedTuple):
     """What a checkpoint cost."""
 
@@ -184,7 +197,7 @@ class Checkpoints:
         try:
             _unpack_tensors(session, checkpoint.tensors, head, checkpoint.segments)
             astray = session.restore(checkpoint.state)
-        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
+        except _WRONG as error:
             raise Damaged(f"{checkpoint.path} does not fit the run: {error}") from None
         self._segments = checkpoint.segments
         return astray

@@ -28,7 +28,7 @@ from c2d.files import (
 
 _NOT_A_RUN = "is not a run directory: it has no {name} (give the directory that `c2d train` made)"
 _EPISODES = 1 << 28  # bytes of episodes.csv
-_LARGEST_OBSERVATION = 10**8  # numbers
+_LARGEST_OBSERVATION = 10**7  # numbers
 
 
 class RunDir:
@@ -180,8 +180,11 @@ def spec_from_json(value: dict[str, Any], source: str) -> EnvSpec:
 def _check_spec(spec: EnvSpec) -> None:
     """ValueError for a shape that no environment has."""
     numbers = (*spec.frame_shape, spec.stack, spec.actions, spec.frames_per_step)
-    if len(spec.frame_shape) not in (1, 3) or any(type(n) is not int or not 1 <= n <= 10**6 for n in numbers):
-        raise ValueError(f"shapes and counts are {numbers}; accepted: whole numbers from 1 to 1,000,000")
+    whole = all(type(number) is int and 1 <= number <= 10**6 for number in numbers)
+    if not whole or len(spec.frame_shape) not in (1, 3) or spec.stack > 1_000:
+        raise ValueError(
+            f"shapes and counts are {numbers}; accepted: whole numbers from 1 to 1,000,000, a stack of at most 1,000"
+        )
     if spec.family not in get_args(Family) or spec.frame_dtype not in ("uint8", "float32"):
         raise ValueError(f"its family is {spec.family!r} and its frames are {spec.frame_dtype!r}")
     if not all(isinstance(text, str) for text in (spec.name, *spec.action_names)):
