@@ -176,6 +176,7 @@ FILES = {
 DIRECTORIES = {
     "checkpoints": lambda p: p.run / "checkpoints",
     "a checkpoint": lambda p: p.newest,
+    "a run of a sweep": lambda p: p.run,
     "replay": lambda p: p.run / "replay",
     "tensorboard": lambda p: p.run / "tensorboard",
     "evaluations": lambda p: p.run / "evaluations",

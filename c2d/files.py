@@ -279,12 +279,17 @@ def make_directory(path: Path) -> None:
             raise Refused(f"{path.name} is a link or a file, not a directory") from None
 
 
+def leftover(name: str) -> str:
+    """The regular expression of what a killed `write_atomically` leaves of a name, itself one."""
+    return rf"\.(?:{name})\.[0-9]+\.tmp"
+
+
 def remove_leftovers(directory: Path, name: str) -> None:
     """Delete what killed processes left of files whose names match the regular expression `name`.
 
     For a directory that no other process writes into now, because its lock is held.
     """
-    pattern = re.compile(rf"\.(?:{name})\.[0-9]+\.tmp")
+    pattern = re.compile(leftover(name))
     for entry in names_inside(directory):
         if pattern.fullmatch(entry):
             with suppress(OSError):

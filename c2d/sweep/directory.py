@@ -102,11 +102,16 @@ class SweepDir:
             found = {}
             for name, row in value["runs"].items():
                 check_run_name(name)
+                self._refuse_link(name)
                 config: Config = replace(from_json(row["config"]), run_dir=str(self.path / name))
                 found[name] = Known(str(row["variant"]), config)
             return found
         except (OSError, ValueError, KeyError, TypeError, AttributeError, UserError) as error:
             raise UserError(f"{self.file} cannot be read: {error}") from None
+
+    def _refuse_link(self, name: str) -> None:
+        if kind_of(self.path / name) not in (None, "directory"):
+            raise UserError(f"{self.path / name} is a link or a file; the runs of a sweep are directories in its own")
 
     def remember(self, plan: str, runs: Iterable[PlannedRun]) -> None:
         """Add runs to the plan; those of the same name take the place of what was planned before."""
@@ -119,6 +124,7 @@ class SweepDir:
     def refuse_other_runs(self, runs: Iterable[PlannedRun]) -> None:
         """A directory that holds a run with other settings under a planned name is not touched."""
         for run in runs:
+            self._refuse_link(run.name)
             path = run.config.directory / "config.json"
             try:
                 before = read_config(path, within=path.parent)

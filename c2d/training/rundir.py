@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shlex
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from c2d.files import (
     SMALL,
     append_line,
     kind_of,
+    leftover,
     make_directory,
     read_file,
     read_json,
@@ -61,7 +63,7 @@ class RunDir:
         run_dir = cls(path)
         try:
             foreign = path.exists() and not run_dir.holds_run()
-            if foreign and (not path.is_dir() or set(path.iterdir()) - run_dir.harmless):
+            if foreign and (not path.is_dir() or any(map(run_dir.foreign, os.listdir(path)))):
                 raise UserError(
                     f"{path} exists already, holds no run, and is not overwritten; "
                     f"train into a new directory with --run-dir {free_name(path)}"
@@ -79,10 +81,9 @@ class RunDir:
         own = env.removeprefix("gym/")
         return shlex.join(["c2d", verb, str(self.path), *(["--env", own] if ":" in own else [])])
 
-    @property
-    def harmless(self) -> set[Path]:
-        """What may lie in a directory that is to become a run's: left by one that never began."""
-        return {self.lock, self.log}
+    def foreign(self, name: str) -> bool:
+        """Whether a name in a directory that is to become a run's was not left by one that never began."""
+        return name not in (self.lock.name, self.log.name) and not re.fullmatch(leftover(self._names), name)
 
     def holds_run(self) -> bool:
         return kind_of(self.config) == "file" or kind_of(self.checkpoints) == "directory"
@@ -106,7 +107,11 @@ class RunDir:
 
     def remove_half_written(self) -> None:
         """What killed processes left of the run's files. The lock is held."""
-        remove_leftovers(self.path, "|".join(path.name.replace(".", r"\.") for path in self._files))
+        remove_leftovers(self.path, self._names)
+
+    @property
+    def _names(self) -> str:
+        return "|".join(re.escape(path.name) for path in self._files)
 
     def abandon(self) -> None:
         """Undo `open` of a directory in which no run came to be."""

@@ -1,8 +1,10 @@
 """c2d evaluate, as a user types it."""
 
 import json
+import os
 import shutil
 import sys
+import time
 from statistics import fmean, median
 
 import pytest
@@ -181,3 +183,17 @@ def test_bad_input(trained, capsys, words, message):
     errors = capsys.readouterr().err
     assert message in errors and errors.count("\n") == 1
     assert not (trained / "evaluations").exists()
+
+
+def test_what_killed_evaluations_left_is_removed_and_nothing_else(tmp_path):
+    from c2d.cli.evaluate import _remove_leftovers
+
+    old, dead = time.time() - 7_200, 99_999_999
+    gone = f".evaluation-001.json.{dead}.tmp"
+    kept = [f".evaluation-002.json.{os.getpid()}.tmp", f".evaluation-003.json.{dead}.tmp", f".notes.json.{dead}.tmp"]
+    for name in (gone, *kept):
+        (tmp_path / name).write_text("x")
+        if name != kept[1]:  # which is of this very hour, perhaps of a process on another machine
+            os.utime(tmp_path / name, (old, old))
+    _remove_leftovers(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)

@@ -10,6 +10,7 @@ from c2d.config import default_config
 from c2d.envs.games import BENCHMARK
 from c2d.envs.make import make
 from c2d.errors import UserError
+from c2d.sweep.directory import SweepDir
 from c2d.sweep.plan import Plan, check_run_name, fingerprint, multiply
 from c2d.sweep.shipped import PLANS, ablation_plan, shipped_plan
 from c2d.sweep.variants import Variant, ablations
@@ -196,3 +197,18 @@ def test_a_variant_does_not_lead_out_of_the_sweep(tmp_path):
     plan = Plan("p", (Variant("../../x", "c2d"),), ("toy/sure",), seeds=(1,))
     with pytest.raises(UserError, match=r"a run cannot be called 'toy-sure-\.\./\.\./x-s1'"):
         multiply(plan, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../outside", "linked"])
+def test_a_sweep_whose_runs_lie_elsewhere_is_rejected(name, tmp_path):
+    plan = Plan("p", rows("c2d"), ("toy/sure",), seeds=(1,))
+    sweep, (run,) = SweepDir(tmp_path / "sweep"), multiply(plan, tmp_path / "sweep").runs
+    sweep.make()
+    sweep.remember("p", [run])
+    (tmp_path / "outside").mkdir()
+    (sweep.path / "linked").symlink_to(tmp_path / "outside")
+    text = sweep.file.read_text()
+    assert list(sweep.known()) == [run.name]
+    sweep.file.write_text(text.replace(f'"{run.name}"', f'"{name}"'))
+    with pytest.raises(UserError, match=r"cannot be read: (a run cannot be called|.* is a link or a file)"):
+        sweep.known()

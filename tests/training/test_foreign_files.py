@@ -79,6 +79,18 @@ def test_what_killed_processes_left_half_written_is_removed(crashed):
     assert go(config).digests == wanted
 
 
+def test_a_run_killed_while_it_was_described_leaves_a_directory_that_can_be_used(tmp_path, capsys):
+    (tmp_path / "run").mkdir()
+    for name in ("lock", "log.txt", ".config.json.99999999.tmp"):
+        (tmp_path / "run" / name).write_text("x")
+    assert go(saving(short_config("toy/sure", tmp_path / "run"))).result.state == "finished"
+    assert not (tmp_path / "run" / ".config.json.99999999.tmp").exists()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / ".notes.99999999.tmp").write_text("mine")
+    assert main(["train", "toy/sure", "--run-dir", str(tmp_path / "other")]) == 2
+    assert "is not overwritten" in capsys.readouterr().err
+
+
 def test_a_damaged_checkpoint_goes_if_its_manifest_is_whole_and_stays_otherwise(crashed):
     run, config, wanted, _ = crashed
     newest = next(Checkpoints(run).newest_first())
