@@ -39,7 +39,7 @@ test: $(READY) browser ## run the default test suite (no network, below 5 minute
 test-published: $(READY) ## check against the published data in $(PUBLISHED)
 	C2D_PUBLISHED=$(PUBLISHED) $(BIN)/python -m pytest -m published
 
-test-emulator: $(READY) ## save and restore all 55 Atari games in fresh processes and write docs/results/emulator.md (20 minutes on a free core)
+test-emulator: $(READY) ## save and restore all 55 Atari games in fresh processes and write docs/results/emulator.md (an hour or more)
 	$(BIN)/python bench/emulator.py --out docs/results/emulator.md
 
 check: $(READY) ## format, lint and types
