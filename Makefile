@@ -49,7 +49,7 @@ test-install: ## install the built wheel alone and with each extra alone, and ru
 test-versions: $(READY) ## run the core tests on the oldest promised and the newest versions (downloads 6 GB, 10 minutes and more)
 	$(PYTHON) .ci/test_versions.py
 
-test-emulator: $(READY) ## save and restore all 55 Atari games in fresh processes and write docs/results/emulator.md (20 minutes)
+test-emulator: $(READY) ## save and restore all 55 Atari games in fresh processes and write docs/results/emulator.md (an hour or more)
 	$(BIN)/python bench/emulator.py --out docs/results/emulator.md
 
 coverage: $(READY) browser ## run the default test suite and print which share of the package's lines it runs
