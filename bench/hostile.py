@@ -627,10 +627,9 @@ def run_study() -> None:
 
     for module, _ in COMMANDS.values():
         importlib.import_module(module)
-    import c2d.reporting.assemble
-
     import c2d.api
     import c2d.evaluation.subject
+    import c2d.reporting.report
     import c2d.sweep.status
     import c2d.web.index  # noqa: F401  (imported once, before the children)
 

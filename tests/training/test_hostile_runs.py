@@ -6,25 +6,12 @@ import sys
 import pytest
 
 from c2d.cli.main import main
-from c2d.training import checkpoint as checkpoint_module
 from c2d.training.checkpoint import Checkpoints, _sign
-from tests.training.crashed_runs import crashed, runs
+from tests.training.crashed_runs import crashed, rewrite, runs
 from tests.training.short_runs import short_config
 from tests.training.test_resume import go, results, saving
 
 __all__ = ["crashed", "runs"]  # fixtures
-
-
-def rewrite(path, change):
-    """Change a checkpoint's state as an attacker would: all sums are right again afterwards."""
-    state = json.loads((path / "state.json").read_bytes())
-    change(state)
-    data = json.dumps(state).encode()
-    (path / "state.json").write_bytes(data)
-    manifest = json.loads((path / "manifest.json").read_bytes())
-    del manifest["sha256"]
-    manifest["files"]["state.json"] = checkpoint_module._seal(data)
-    (path / "manifest.json").write_bytes(_sign(manifest))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Resume where the game is the difficulty: Q*bert, damaged emulators, games known not to continue as saved."""
 
-import json
 import shutil
 from dataclasses import replace
 
@@ -9,6 +8,7 @@ from c2d.training import run as run_module
 from c2d.training.checkpoint import Checkpoints
 from c2d.training.progress import headline
 from tests.training import test_resume as resume
+from tests.training.crashed_runs import rewrite
 from tests.training.short_runs import short_config
 from tests.training.test_resume import go, saving
 
@@ -34,9 +34,7 @@ def test_a_damaged_game_is_met_with_the_checkpoint_before(tmp_path):
         copy = tmp_path / "copy"
         shutil.copytree(tmp_path / "run", copy)
         newest = next(Checkpoints(copy).newest_first())
-        state = json.loads((newest / "state.json").read_text())["environment"]
-        state["start"][part] = value
-        Checkpoints(copy).restate(newest, environment=state)
+        rewrite(newest, lambda state, part=part, value=value: state["environment"]["start"].update({part: value}))
         resumed = go(replace(config, run_dir=str(copy)), stop=41)
         assert f"checkpoint {newest.name} cannot be used" in resumed.notices[0] and message in resumed.notices[0]
         assert resumed.notices[1].startswith("resumed from the checkpoint at step 40: exact")
@@ -49,8 +47,7 @@ def test_actions_out_of_range_are_met_with_the_checkpoint_before(tmp_path):
         config = saving(short_config(env, path), every_steps=50)
         go(config, stop=45)
         newest = next(Checkpoints(path).newest_first())
-        state = json.loads((newest / "state.json").read_text())["environment"]
-        Checkpoints(path).restate(newest, environment={**state, "actions": actions})
+        rewrite(newest, lambda state, actions=actions: state["environment"].update(actions=actions))
         resumed = go(config, stop=60)
         assert f"of the game is {actions[-1]!r}; accepted: 0 to" in resumed.notices[0]
         assert resumed.notices[1].startswith("resumed from the checkpoint at step 40: exact")
