@@ -72,7 +72,7 @@ def _measure(request: dict[str, Any]) -> dict[str, Any]:
     window(session, 0.0, least_updates=5)  # the first updates choose their kernels
     inside = stages(session, min(_STAGES, request["seconds"]))
     rates = [window(session, request["seconds"]).steps_per_second for _ in range(2)]
-    rate = gflops(request["threads"], 0.7)
+    rate = gflops(request["threads"], min(0.7, request["seconds"]))
     gflop = flops_of_update(session) / 1e9
     return {
         **request,
