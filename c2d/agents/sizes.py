@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -104,15 +105,21 @@ def _convolutions(recipe: Recipe, env: EnvSpec) -> int:
 _UNITS = ("hidden", "embedding", "cosines")
 
 
-def available_memory() -> int:
-    """Bytes that programs on this machine can still get, or the container's limit if that is lower."""
+def available_memory(root: Path = Path("/")) -> int:
+    """Bytes that programs on this machine can still get, or the container's limit if that is lower.
+
+    Where the system does not say, nothing is known to be out of reach.
+    """
+    group = root / "sys/fs/cgroup"
     free = 1 << 62
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            free = int(line.split()[1]) * 1024
-    try:
-        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
-        free = min(free, limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
-    except (OSError, ValueError):
-        pass
+    with suppress(OSError, ValueError, KeyError):
+        free = _table(root / "proc/meminfo")["MemAvailable:"] * 1024
+    with suppress(OSError, ValueError, KeyError):
+        used = int((group / "memory.current").read_text()) - _table(group / "memory.stat")["inactive_file"]
+        free = min(free, int((group / "memory.max").read_text()) - used)  # cached files give way to programs
     return free
+
+
+def _table(path: Path) -> dict[str, int]:
+    """Lines that begin with a name and a whole number."""
+    return {words[0]: int(words[1]) for words in map(str.split, path.read_text().splitlines()) if len(words) > 1}

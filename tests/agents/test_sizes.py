@@ -60,3 +60,17 @@ def test_what_cannot_even_be_counted_is_rejected():
     recipe = replace(adapt(RECIPES["dqn"], VECTOR), encoder=parts.Mlp(widths=(10**12, 10**12)))
     with pytest.raises(UserError, match="its networks may take"):
         sizes.check_network(recipe, VECTOR)
+
+
+def test_free_memory_is_the_systems_or_the_containers(tmp_path):
+    assert sizes.available_memory(tmp_path) == 1 << 62  # a system that does not say
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal:  9000 kB\nMemAvailable:  4000 kB\nHugePages_Total:  0\n")
+    assert sizes.available_memory(tmp_path) == 4000 * 1024
+    group = tmp_path / "sys/fs/cgroup"
+    group.mkdir(parents=True)
+    for name, text in {"max": "2000", "current": "1500", "stat": "anon 400\ninactive_file 600\n"}.items():
+        (group / f"memory.{name}").write_text(text)
+    assert sizes.available_memory(tmp_path) == 2000 - (1500 - 600)  # cached files give way
+    (group / "memory.max").write_text("max")
+    assert sizes.available_memory(tmp_path) == 4000 * 1024
