@@ -73,7 +73,7 @@ study-faults: $(READY) ## kill, damage and starve runs, measure checkpoints, and
 	$(BIN)/python bench/faults.py --kills 120 --out docs/results/faults.md
 	$(BIN)/python bench/checkpoint_cost.py --out docs/results/checkpoints.md
 
-study-hostile: $(READY) ## try every command on every kind of damaged run directory and write docs/results/hostile.md (about 30 minutes)
+study-hostile: $(READY) ## try every command on every kind of damaged run directory and write docs/results/hostile.md (15 minutes)
 	$(BIN)/python bench/hostile.py --out docs/results/hostile.md
 
 study-minatar: $(READY) ## train the field on MinAtar (hours; goes on where it stopped) and write docs/results/minatar*.md
