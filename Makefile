@@ -93,7 +93,7 @@ study-faults: $(READY) ## kill, damage and starve runs, measure checkpoints, and
 study-server: $(READY) ## strain the server and an embedded Ray and write docs/results/server.md (about 3 minutes)
 	$(BIN)/python bench/server_faults.py --out docs/results/server.md
 
-study-hostile: $(READY) ## try every command on every kind of damaged run directory and write docs/results/hostile.md (about 30 minutes)
+study-hostile: $(READY) ## try every command on every kind of damaged run directory and write docs/results/hostile.md (15 minutes)
 	$(BIN)/python bench/hostile.py --out docs/results/hostile.md
 
 study-minatar: $(READY) ## train the field on MinAtar (hours; goes on where it stopped) and write docs/results/minatar*.md

@@ -606,6 +606,8 @@ def page(results: list[tuple[Case, str, Outcome]], seconds: float, command: str)
         lines.append(f"| {group} | {sum(map(len, by_command.values()))} | {' | '.join(cells)} |")
     for case, words, outcome in failed:
         lines += ["", f"* {words}, {case.group}: {case.name}: {'; '.join(outcome.troubles)}"]
+    if os.geteuid() == 0:
+        lines += ["", "The cases ran as root, for whom permissions do not count."]
     codes = {code: sum(outcome.code == code for *_, outcome in results) for code in (0, 1, 2)}
     told = ", ".join(f"{count:,} times {code}" for code, count in codes.items())
     lines += [
