@@ -112,4 +112,4 @@ study-rates: $(READY) ## measure every recipe with one thread, for the forecasts
 
 clean: ## remove the virtual environments and caches (runs/ stays)
 	find c2d -name "*.so" -delete
-	rm -rf $(VENV) $(PEERS) .venv-versions-* build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) .venv-versions-* .coverage build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
