@@ -16,7 +16,6 @@ import numpy as np
 
 from c2d.agents import parts
 from c2d.agents.recipe import Recipe
-from c2d.agents.sizes import available_memory as available_memory
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.formatting import size

@@ -17,13 +17,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from c2d.agents.sizes import available_memory
 from c2d.agents.trust import TRUSTED
 from c2d.config import to_json
 from c2d.errors import UserError
 from c2d.sweep.board import BUDGET, Board, Entry
 from c2d.sweep.deaths import NODE_DIED, last_line, too_often, why
 from c2d.sweep.directory import SweepDir
-from c2d.sweep.forecast import Need, available_memory
+from c2d.sweep.forecast import Need
 from c2d.sweep.private import private_place
 from c2d.sweep.quiet import without_stderr
 from c2d.sweep.terms import LOOPBACK, Terms

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
+from c2d.agents.sizes import available_memory
 from c2d.errors import UserError
 from c2d.files import open_own
 from c2d.formatting import is_or_are, plural, size
@@ -17,7 +18,6 @@ from c2d.sweep.display import Display
 from c2d.sweep.forecast import (
     Need,
     Rates,
-    available_memory,
     check_disk,
     check_gpus,
     check_memory,

@@ -295,7 +295,7 @@ def _listed(directory: Path) -> list[str]:
     try:
         return os.listdir(directory)
     except OSError:
-        return [MANIFEST]  # what it holds is told when it is read
+        return [MANIFEST]  # reading it reports the reason
 
 
 def _empty(directory: Path, names: Iterable[str]) -> None:
