@@ -228,7 +228,8 @@ def page(rows: list[Row], seconds: float, command: str) -> str:
         *(f"| {row.fault} | {row.tried} | {row.equal} | {row.seen.replace('|', '/')} |" for row in rows),
         "",
         "Equal at the end means that nothing was lost: what came after the last whole checkpoint was made again.",
-        "Further studies: [hostile run directories](hostile.md), [the server and an embedded Ray under strain](server.md), [saved and restored games](emulator.md).",
+        "Further studies: [hostile run directories](hostile.md), "
+        "[the server and an embedded Ray under strain](server.md), [saved and restored games](emulator.md).",
     ]
     return "\n".join(lines) + "\n"
 
