@@ -35,8 +35,8 @@ FROM_PYTHON = """
 import c2d
 from dataclasses import replace
 config = c2d.default_config("gym/CartPole-v1", iterations=1, threads=1, run_dir="from-python")
-schedule = replace(config.agent.schedule, steps_per_iteration=40, random_history=40)
-result = c2d.train(replace(config, agent=replace(config.agent, schedule=schedule)), progress=False)
+schedule = replace(config.recipe.schedule, steps_per_iteration=40, random_history=40)
+result = c2d.train(replace(config, recipe=replace(config.recipe, schedule=schedule)), progress=False)
 assert result.state == "finished" and c2d.load("from-python").act([0.0] * 4) in (0, 1)
 from c2d.nets import native
 print("loops in C:", native.AVAILABLE)

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from c2d.agents.parts import Nature
 from c2d.bench.loop import loop_config, peak_memory_mb, window
+from c2d.recipes.parts import Nature
 from c2d.training.memory import keep_memory
 from c2d.training.passport import versions
 from c2d.training.session import Session
@@ -25,9 +25,9 @@ def say(**facts: Any) -> None:
 def main() -> None:
     keep_memory()
     config = loop_config("breakout", sys.argv[1])
-    assert isinstance(config.agent.encoder, Nature)
-    encoder = replace(config.agent.encoder, padding="valid")
-    session = Session(replace(config, agent=replace(config.agent, encoder=encoder)))
+    assert isinstance(config.recipe.encoder, Nature)
+    encoder = replace(config.recipe.encoder, padding="valid")
+    session = Session(replace(config, recipe=replace(config.recipe, encoder=encoder)))
     session.fill_history()
     window(session, 0.0, least_updates=WARM_UP)
     say(versions=versions(), threads=torch.get_num_threads(), updates=session.learner.updates)

@@ -28,15 +28,15 @@ from c2d.files import write_atomically
 from c2d.training.checkpoint import Checkpoints
 from c2d.training.passport import machine
 from c2d.training.session import Session
-from c2d.types import Opening, Step
+from c2d.types import ResetFrame, Step
 
 RECORDED = 50_000  # steps of random play
 NEW = 10_000  # steps between two checkpoints
 FILES = {"records.jsonl": b"{}\n", "episodes.csv": b"\n"}
 
 
-def record(session: Session, steps: int) -> tuple[Opening, list[tuple[int, Step]]]:
-    rng, opening, played = np.random.default_rng(1), session.env.start(), []
+def record(session: Session, steps: int) -> tuple[ResetFrame, list[tuple[int, Step]]]:
+    rng, opening, played = np.random.default_rng(1), session.env.reset(), []
     for action in rng.integers(session.env.spec.actions, size=steps).tolist():
         played.append((action, session.env.step(action)))
     return opening, played
@@ -55,15 +55,15 @@ def peak_mb() -> float:
 
 def measure(config: Config, where: Path) -> dict[str, Any]:
     session = Session(config)
-    opening, played = record(session, min(RECORDED, config.agent.schedule.replay_capacity))
+    opening, played = record(session, min(RECORDED, config.recipe.schedule.replay_capacity))
     session.replay.begin(opening)
     checkpoints = Checkpoints(where)
-    while session.replay.head < config.agent.schedule.replay_capacity:
+    while session.replay.head < config.recipe.schedule.replay_capacity:
         for action, step in played:
             session.replay.add(action, step)
         session.step = session.replay.head
     session.history = session.schedule.random_history
-    session.stack.open(opening)
+    session.stack.reset(opening)
     beside = {"seconds": 0.0}
     first = checkpoints.save(session, beside, FILES)
     saves = []
@@ -76,7 +76,7 @@ def measure(config: Config, where: Path) -> dict[str, Any]:
     on_disk = sum(path.stat().st_size for path in where.rglob("*") if path.is_file()) / 1e6
     session.close()
     again = [sys.executable, __file__, "--load", str(where), "--env", config.env]
-    again += ["--transitions", str(config.agent.schedule.replay_capacity)]
+    again += ["--transitions", str(config.recipe.schedule.replay_capacity)]
     loaded = json.loads(subprocess.run(again, check=True, capture_output=True, text=True).stdout)
     return {"first": first, "saves": saves, "speed": speed, "disk_mb": on_disk, **loaded}
 
@@ -105,7 +105,7 @@ def page(config: Config, found: dict[str, Any], command: str) -> str:
     lines = [
         "# What checkpoints cost",
         "",
-        f"{config.env}, recipe {config.recipe}, {found['transitions']:,} transitions in the replay. Command: "
+        f"{config.env}, recipe {config.recipe_name}, {found['transitions']:,} transitions in the replay. Command: "
         f"`{command}`, {time.strftime('%d %B %Y', time.gmtime())}. {where['cpu']}, {where['threads']} threads.",
         "",
         "| | |",
@@ -135,8 +135,8 @@ def main() -> None:
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
     config = default_config(chosen.env)
-    schedule = replace(config.agent.schedule, replay_capacity=chosen.transitions)
-    config = replace(config, agent=replace(config.agent, schedule=schedule))
+    schedule = replace(config.recipe.schedule, replay_capacity=chosen.transitions)
+    config = replace(config, recipe=replace(config.recipe, schedule=schedule))
     if chosen.load is not None:
         print(json.dumps(load(config, chosen.load)))
         return

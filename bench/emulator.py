@@ -125,7 +125,7 @@ def _hex(data: bytes) -> dict[str, str]:
 def longest_game(key: str) -> float:
     """Seconds of processor time to make as many steps as the longest game has."""
     env = AtariGame(key, PAPER, 0)
-    env.start()
+    env.reset()
     actions = np.random.default_rng(0).integers(env.spec.actions, size=LONGEST).tolist()
     began = time.process_time()
     for action in actions:

@@ -57,14 +57,14 @@ def short(env: str, path: Path, every_steps: int = 40) -> Config:
     """A run of 240 steps with a small network, whose replay comes round, and which saves every 40 steps."""
     config = default_config(env, seed=1, iterations=2, run_dir=str(path), tensorboard=False, threads=1)
     schedule = replace(
-        config.agent.schedule, steps_per_iteration=120, random_history=60, replay_capacity=150, batch_size=8,
+        config.recipe.schedule, steps_per_iteration=120, random_history=60, replay_capacity=150, batch_size=8,
         update_period=4, target_period=50, epsilon_decay_steps=100,
     )  # fmt: skip
-    head = replace(config.agent.head, atoms=8, hidden=16, embedding=16)
+    head = replace(config.recipe.head, atoms=8, hidden=16, embedding=16)
     return replace(
         config,
         checkpoint=Checkpointing(every_steps=every_steps, every_minutes=0.0),
-        agent=replace(config.agent, schedule=schedule, head=head),
+        recipe=replace(config.recipe, schedule=schedule, head=head),
     )
 
 

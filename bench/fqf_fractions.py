@@ -18,9 +18,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from c2d.agents.parts import Fraction
 from c2d.config import default_config
 from c2d.files import write_atomically
+from c2d.recipes.parts import Fraction
 from c2d.training.passport import machine, versions
 from c2d.training.session import Session
 
@@ -53,14 +53,14 @@ class Shadow:
 
 def measure(env: str, updates: int, marks: int) -> list[str]:
     config = default_config(env, "fqf", seed=1, threads=1)
-    history = min(config.agent.schedule.random_history, 5_000)
+    history = min(config.recipe.schedule.random_history, 5_000)
     config = replace(
-        config, agent=replace(config.agent, schedule=replace(config.agent.schedule, random_history=history))
+        config, recipe=replace(config.recipe, schedule=replace(config.recipe.schedule, random_history=history))
     )
     session = Session(config)
     session.fill_history()
     head = session.learner.online.head
-    settings = config.agent.head
+    settings = config.recipe.head
     assert isinstance(settings, Fraction)
     layer, weight = head.fractions, head.fractions.weight
     exact, averaged = Shadow(weight, settings, torch.float64), Shadow(weight, settings, torch.float32)
@@ -82,7 +82,7 @@ def measure(env: str, updates: int, marks: int) -> list[str]:
             continue
         assert weight.grad is not None
         exact.step(weight.grad)
-        averaged.step(weight.grad / config.agent.schedule.batch_size)
+        averaged.step(weight.grad / config.recipe.schedule.batch_size)
         if session.learner.updates % max(updates // marks, 1) == 0:
             now = weight.detach().double()
             same = 100 * (now == exact.first).double().mean().item()

@@ -105,12 +105,12 @@ def template(top: Path) -> Place:
         "gym/CartPole-v1", seed=1, iterations=2, run_dir=str(place.run), tensorboard=False, threads=1
     )
     schedule = replace(
-        config.agent.schedule, steps_per_iteration=60, random_history=40, replay_capacity=90, batch_size=4,
+        config.recipe.schedule, steps_per_iteration=60, random_history=40, replay_capacity=90, batch_size=4,
         update_period=8, target_period=50, epsilon_decay_steps=100,
     )  # fmt: skip
-    head = replace(config.agent.head, atoms=4, hidden=8, embedding=8)
+    head = replace(config.recipe.head, atoms=4, hidden=8, embedding=8)
     saving = Checkpointing(every_steps=40, every_minutes=0.0)
-    config = replace(config, checkpoint=saving, agent=replace(config.agent, schedule=schedule, head=head))
+    config = replace(config, checkpoint=saving, recipe=replace(config.recipe, schedule=schedule, head=head))
     with suppress(_Crash):
         run(config, [_Crasher()])
     (place.run / "log.txt").write_text("begun\n")
@@ -261,21 +261,21 @@ def cases() -> Iterator[Case]:
 
 LARGE = (0, 10**7, 10**9, 10**12, 10**18, 10**30)
 CONFIG_VALUES: dict[tuple[str, ...], tuple[Any, ...]] = {
-    ("agent", "encoder", "widths"): ([10**6, 10**6], [10**9], [10**12], [64] * 1_000, [10**30], "x"),
-    ("agent", "head", "atoms"): LARGE,
-    ("agent", "head", "hidden"): LARGE,
-    ("agent", "head", "embedding"): LARGE[1:],
-    ("agent", "schedule", "batch_size"): LARGE,
-    ("agent", "schedule", "replay_capacity"): LARGE,
-    ("agent", "schedule", "steps_per_iteration"): (0, 10**30),
-    ("agent", "n_step"): LARGE,
-    ("agent", "optim", "learning_rate"): (10**39, "fast", None),
+    ("recipe", "encoder", "widths"): ([10**6, 10**6], [10**9], [10**12], [64] * 1_000, [10**30], "x"),
+    ("recipe", "head", "atoms"): LARGE,
+    ("recipe", "head", "hidden"): LARGE,
+    ("recipe", "head", "embedding"): LARGE[1:],
+    ("recipe", "schedule", "batch_size"): LARGE,
+    ("recipe", "schedule", "replay_capacity"): LARGE,
+    ("recipe", "schedule", "steps_per_iteration"): (0, 10**30),
+    ("recipe", "n_step"): LARGE,
+    ("recipe", "optim", "learning_rate"): (10**39, "fast", None),
     ("rules", "stack"): LARGE,
     ("seed",): (-1, 10**39, "one"),
     ("env",): ("gym/\x1b[31mNone-v0", "", "gym/os:system", 7),
     ("recipe",): ("\x1b[31mred\x07", "x" * 100_000, None),
     ("class",): (["Config"], "os.system"),
-    ("agent",): (None, {}, {"class": "Recipe", "head": {"class": "Mlp"}}),
+    ("recipe",): (None, {}, {"class": "Recipe", "head": {"class": "Mlp"}}),
 }
 ENV_VALUES: dict[tuple[str, ...], tuple[Any, ...]] = {
     ("frame_shape",): ([10**9], [10**12, 10**12, 10**12], [], [0], ["4"], 4, [-4]),

@@ -29,9 +29,9 @@ def make_runs(root: Path, game: str, copies: int) -> None:
     """One agent to play, and copies of a small run to fill the table."""
     config = default_config(game, iterations=1, run_dir=str(root / "atari"), tensorboard=False, threads=1)
     schedule = dataclasses.replace(
-        config.agent.schedule, steps_per_iteration=80, random_history=60, replay_capacity=500
+        config.recipe.schedule, steps_per_iteration=80, random_history=60, replay_capacity=500
     )
-    train(dataclasses.replace(config, agent=dataclasses.replace(config.agent, schedule=schedule)), progress=False)
+    train(dataclasses.replace(config, recipe=dataclasses.replace(config.recipe, schedule=schedule)), progress=False)
     for k in range(copies):
         target = root / "many" / f"run-{k:03d}"
         target.mkdir(parents=True)

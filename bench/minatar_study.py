@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from c2d.config import from_json
+from c2d.config import from_json, upgraded
 from c2d.files import write_atomically
 from c2d.plotting import canvas, drawing, write_picture
 from c2d.reporting.report_figures import line_styles
@@ -93,11 +93,11 @@ def table(
 def age(found: dict[tuple[str, str], list[RunRecords]], plan: Plan) -> str:
     """Which versions made the runs, and which rows have other settings now."""
     made = sorted({run.header["versions"].get("c2d", "unknown") for runs in found.values() for run in runs})
-    now = {(run.variant, run.config.env): run.config.agent for run in multiply(plan, Path()).runs}
+    now = {(run.variant, run.config.env): run.config.recipe for run in multiply(plan, Path()).runs}
     changed = {
         variant
         for (variant, game), runs in found.items()
-        if any(from_json(run.config["agent"]) != now.get((variant, game)) for run in runs)
+        if any(from_json(upgraded(run.config)["recipe"]) != now.get((variant, game)) for run in runs)
     }
     told = f"Trained with c2d {' and '.join(made)}."
     if not changed:

@@ -15,8 +15,8 @@ import os
 import statistics
 from pathlib import Path
 
-from c2d.agents.recipes import RECIPES
 from c2d.files import write_atomically
+from c2d.recipes.rows import RECIPES
 
 TABLE = Path("c2d/sweep/data/rates.csv")
 COLUMNS = ("family", "recipe", "threads", "steps_per_second", "load")

@@ -22,9 +22,9 @@ import torch
 from c2d.envs.make import make
 from c2d.envs.spec import EnvSpec
 from c2d.replay.buffer import Replay
-from c2d.types import Opening, Step
+from c2d.types import ResetFrame, Step
 
-Episode = tuple[Opening, list[tuple[int, Step]]]
+Episode = tuple[ResetFrame, list[tuple[int, Step]]]
 
 
 def resident_bytes() -> int:
@@ -36,20 +36,20 @@ def record(game: str, steps: int, seed: int) -> tuple[EnvSpec, list[Episode]]:
     """Episodes of uniformly random play; the last one, cut short, is left out."""
     environment = make(game if "/" in game else f"atari/{game}", None, seed=seed)
     rng = np.random.default_rng(seed)
-    opening, run = own(environment.start()), []
+    opening, run = own(environment.reset()), []
     episodes: list[Episode] = []
     for _ in range(steps):
         action = int(rng.integers(environment.spec.actions))
         step = environment.step(action)
         run.append((action, step._replace(frame=step.frame.copy())))
-        if step.opening is not None:
+        if step.reset is not None:
             episodes.append((opening, run))
-            opening, run = own(step.opening), []
+            opening, run = own(step.reset), []
     environment.close()
     return environment.spec, episodes
 
 
-def own(opening: Opening) -> Opening:
+def own(opening: ResetFrame) -> ResetFrame:
     return opening._replace(frame=opening.frame.copy())
 
 
@@ -62,7 +62,7 @@ def fill(replay: Replay, episodes: list[Episode], adds: int, rng: np.random.Gene
         following = rng.permutation(len(episodes))
         for current, upcoming in zip(order, np.append(order[1:], following[0]), strict=True):
             opening = episodes[upcoming][0]
-            steps = [(a, s if s.opening is None else s._replace(opening=opening)) for a, s in episodes[current][1]]
+            steps = [(a, s if s.reset is None else s._replace(reset=opening)) for a, s in episodes[current][1]]
             began = time.perf_counter()
             for action, step in steps:
                 replay.add(action, step)

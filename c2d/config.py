@@ -10,15 +10,15 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import tyro
 
-from c2d.agents import parts as specs
-from c2d.agents.limits import check_recipe, check_values
-from c2d.agents.recipe import PARTS, Recipe, Schedule
-from c2d.agents.recipes import adapt, find
 from c2d.envs.make import default_rules, spec_of
 from c2d.envs.names import resolve
 from c2d.envs.protocols import PROTOCOLS, AtariRules, GymRules, MinAtarRules, Rules
 from c2d.errors import UserError, did_you_mean
 from c2d.files import SMALL, read_json
+from c2d.recipes import parts as specs
+from c2d.recipes.recipe import PARTS, Recipe, Schedule
+from c2d.recipes.rows import adapt, find
+from c2d.recipes.validation import check_recipe, check_values
 
 # Settings that decide where, how fast and how long, but not what: they are no part of a run's identity.
 FREE = ("run_dir", "iterations", "checkpoint", "tensorboard", "compress_replay", "threads", "device")
@@ -42,7 +42,7 @@ class Config:
 
     env: tyro.conf.Positional[str]
     """Environment, by any name that `c2d.envs.names.resolve` understands."""
-    recipe: str = "c2d"
+    recipe_name: Annotated[str, tyro.conf.arg(name="recipe")] = "c2d"
     """The row that defines the algorithm: c2d, iqn, rainbow, ...; `c2d recipes` lists them."""
     protocol: str = "c2d-paper"
     """Atari rules by name: c2d-paper, dopamine or dopamine-2024. Other environments: default."""
@@ -62,12 +62,12 @@ class Config:
     """Write TensorBoard scalars into the run directory. Default: if TensorBoard is installed."""
     checkpoint: Checkpointing = field(default_factory=Checkpointing)
     rules: Rules = field(default_factory=AtariRules)
-    agent: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
+    recipe: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
 
     @property
     def steps(self) -> int:
         """Agent steps of the whole run."""
-        return self.iterations * self.agent.schedule.steps_per_iteration
+        return self.iterations * self.recipe.schedule.steps_per_iteration
 
     @property
     def directory(self) -> Path:
@@ -79,7 +79,7 @@ _ITERATIONS = {"atari": 200, "minatar": 100, "gym": 8}
 
 
 def default_run_name(config: Config) -> str:
-    return f"{config.env.replace('/', '-').replace(':', '-')}-{config.recipe}-s{config.seed}"
+    return f"{config.env.replace('/', '-').replace(':', '-')}-{config.recipe_name}-s{config.seed}"
 
 
 def default_config(env: str, recipe: str = "c2d", protocol: str | None = None, **overrides: Any) -> Config:
@@ -97,11 +97,11 @@ def default_config(env: str, recipe: str = "c2d", protocol: str | None = None, *
         raise UserError(f'protocol "{protocol}" is for Atari games; {name.canonical} takes settings under --rules only')
     config = Config(
         env=name.canonical,
-        recipe=recipe,
+        recipe_name=recipe,
         protocol=protocol or "default",
         iterations=_ITERATIONS[name.family],
         rules=rules,
-        agent=adapt(row, spec_of(name, rules)),
+        recipe=adapt(row, spec_of(name, rules)),
     )
     return dataclasses.replace(config, **overrides)
 
@@ -109,7 +109,7 @@ def default_config(env: str, recipe: str = "c2d", protocol: str | None = None, *
 def validate(config: Config) -> None:
     """Refuse settings out of range, and parts of a recipe that make no sense together."""
     check_values(config)
-    check_recipe(config.agent)
+    check_recipe(config.recipe)
 
 
 # --- JSON. Classes are found in this table by name and never imported because a file says so. ---
@@ -121,7 +121,7 @@ _CLASSES: dict[str, Any] = {
         specs.Scalar, specs.Categorical, specs.Quantile, specs.Implicit, specs.Fraction, specs.Conjugated,
         specs.PhiSpec, specs.Squared, specs.Huber, specs.CrossEntropy, specs.QuantileHuber, specs.Cramer,
         specs.Greedy, specs.Double, specs.Munchausen, specs.Uniform, specs.Prioritized,
-        Schedule, specs.Optim, specs.RmsProp,
+        Schedule, specs.Adam, specs.RmsProp,
     )
 }  # fmt: skip
 
@@ -134,15 +134,29 @@ def to_json(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+_OPTIONS = {"recipe_name": "recipe"}  # settings whose option is called otherwise
+
+
+def upgraded(value: Any) -> Any:
+    """The JSON form of a config of version 0.1.0 in today's form; anything else as it is."""
+    if not isinstance(value, dict) or not isinstance(agent := value.get("agent"), dict):
+        return value
+    optim = agent.get("optim")
+    if isinstance(optim, dict) and optim.get("class") == "Optim":
+        agent = {**agent, "optim": {**optim, "class": "Adam"}}
+    rest = {name: item for name, item in value.items() if name not in ("agent", "recipe")}
+    return {**rest, "recipe_name": value.get("recipe"), "recipe": agent}
+
+
 def flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """The JSON form as {"phi.beta": 1.99, "head": "conjugated", ...}: every setting by its name on the command line."""
     found: dict[str, Any] = {}
-    for name, item in value.items():
+    for name, item in upgraded(value).items():
         part = prefix.removesuffix(".")
         if isinstance(item, dict):
-            found |= flat(item, prefix if name == "agent" else f"{prefix}{name.replace('_', '-')}.")
+            found |= flat(item, prefix if name == "recipe" else f"{prefix}{name.replace('_', '-')}.")
         elif name != "class":
-            found[prefix + name.replace("_", "-")] = item
+            found[prefix + _OPTIONS.get(name, name.replace("_", "-"))] = item
         elif part in PARTS:
             found[part] = next((choice for choice, cls in PARTS[part].items() if cls.__name__ == item), item)
     return found
@@ -154,6 +168,7 @@ def from_json(value: Any) -> Any:
         return tuple(from_json(item) for item in value)
     if not isinstance(value, dict):
         return value
+    value = upgraded(value)
     kind = value.get("class")
     if not isinstance(kind, str) or kind not in _CLASSES:
         raise UserError(f'config holds an object of unknown class "{str(kind)[:80]}"; classes: {", ".join(_CLASSES)}')

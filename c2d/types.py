@@ -23,11 +23,11 @@ if TYPE_CHECKING:  # environments and reports use this module without paying for
 Purpose = Literal["act", "choose", "predict", "target"]
 
 
-class Opening(NamedTuple):
-    """First frame of a learner's episode. Stacks before it are zero; the frame itself is pushed `count` times."""
+class ResetFrame(NamedTuple):
+    """First frame of a learner's episode. Stacks before it are zero; the frame itself is pushed `repeats` times."""
 
     frame: np.ndarray  # [*frame_shape]
-    count: int = 1  # type: ignore[assignment]  # hides a method of tuples that nobody calls
+    repeats: int = 1
 
 
 class GameEnd(NamedTuple):
@@ -44,7 +44,7 @@ class Step(NamedTuple):
     reward: float  # raw: never clipped, never scaled
     terminal: bool  # the learner's episode ended and nothing can follow (discount 0)
     truncated: bool  # the learner's episode was cut by a cap; more would have followed
-    opening: Opening | None  # of the next episode, if this one ended (the environment resets itself)
+    reset: ResetFrame | None  # of the next episode, if this one ended (the environment resets itself)
     game: GameEnd | None  # set when a whole game ended
 
 
@@ -57,7 +57,7 @@ class Batch(NamedTuple):
     discount: Tensor  # [B] f32   γ^m; 0 after a terminal
     next_obs: Tensor  # [B, *obs]
     weight: Tensor  # [B] f32   1 when sampling is uniform
-    index: Tensor  # type: ignore[assignment]  # [B] i64   for priority feedback
+    indices: Tensor  # [B] i64   for priority feedback
 
 
 class ReturnDist(NamedTuple):
@@ -81,6 +81,6 @@ class Update(NamedTuple):
     """What one gradient step reports."""
 
     loss: float
-    index: np.ndarray  # type: ignore[assignment]  # [B] i64 of the batch
+    indices: np.ndarray  # [B] i64 of the batch
     priority: np.ndarray  # [B] f32 per-sample loss
     metrics: dict[str, float]

@@ -12,9 +12,9 @@ from setuptools.config.pyprojecttoml import read_configuration
 import c2d
 from c2d.agents.agent import Agent
 from c2d.agents.build import build_network, build_phi
-from c2d.agents.parts import Conjugated, Mlp, Nature
-from c2d.agents.recipe import Recipe
 from c2d.envs.spec import EnvSpec
+from c2d.recipes.parts import Conjugated, Mlp, Nature
+from c2d.recipes.recipe import Recipe
 from c2d.training.passport import versions
 from tests.training.short_runs import short_config
 
@@ -66,7 +66,7 @@ def test_paths_of_any_kind(tmp_path):
     [
         ({"iterations": 1.5}, "config has 1.5 for iterations in Config; accepted: int"),
         ({"iterations": "3"}, "config has '3' for iterations"),
-        ({"agent": None}, "config has None for agent"),
+        ({"recipe": None}, "config has None for recipe"),
     ],
 )
 def test_values_of_a_wrong_type_are_named(change, message, tmp_path):
@@ -94,14 +94,14 @@ def test_train_takes_a_name(tmp_path, monkeypatch):
 
 def test_default_config_takes_changes():
     config = c2d.default_config("pong", "c2d-channel", "dopamine", seed=4, iterations=2)
-    assert (config.env, config.recipe, config.protocol, config.seed, config.iterations) == (
+    assert (config.env, config.recipe_name, config.protocol, config.seed, config.iterations) == (
         "atari/pong",
         "c2d-channel",
         "dopamine",
         4,
         2,
     )
-    assert config.agent.encoder == Nature(norm="channel") and config.rules.life_loss_ends_episode is False
+    assert config.recipe.encoder == Nature(norm="channel") and config.rules.life_loss_ends_episode is False
 
 
 def test_distribution_is_the_networks_law_in_order(agent):

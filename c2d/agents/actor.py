@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from c2d.nets.network import ValueNetwork
-from c2d.returns.values import greedy, q_values
+from c2d.returns.bellman import greedy, q_values
 from c2d.types import Phi
 
 

@@ -12,12 +12,12 @@ import torch
 
 from c2d.agents.actor import Actor
 from c2d.agents.build import build_network, build_phi
-from c2d.agents.recipe import Recipe
 from c2d.agents.sizes import most_network_bytes, network_bytes
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.files import kind_of, read_file
 from c2d.nets.network import ValueNetwork
+from c2d.recipes.recipe import Recipe
 
 _LARGE = 1 << 28  # bytes of a network
 _SPARE = 1 << 20  # bytes of a file of weights beside the weights

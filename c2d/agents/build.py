@@ -9,27 +9,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from c2d.agents import parts as spec
-from c2d.agents.learner import Learner, Loss
-from c2d.agents.optimizer import Adam, CenteredRmsProp, Optimizer
-from c2d.agents.recipe import Recipe
+from c2d.agents.learner import CenteredRmsProp, FusedAdam, Learner, Loss, Optimizer
 from c2d.agents.sizes import check_network
-from c2d.agents.trust import TRUSTED, imported
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError, did_you_mean
 from c2d.nets import encoders
-from c2d.nets.heads.categorical import CategoricalHead
-from c2d.nets.heads.conjugated import ConjugatedHead
-from c2d.nets.heads.fraction import FractionHead
-from c2d.nets.heads.implicit import ImplicitHead
-from c2d.nets.heads.output import Style
-from c2d.nets.heads.quantile import QuantileHead
-from c2d.nets.heads.scalar import ScalarHead
+from c2d.nets.heads import CategoricalHead, ConjugatedHead, FractionHead, ImplicitHead, QuantileHead, ScalarHead, Style
 from c2d.nets.layers import initialize
 from c2d.nets.network import ValueNetwork
+from c2d.recipes import parts as spec
+from c2d.recipes.recipe import Recipe
+from c2d.recipes.user_code import TRUSTED, imported
 from c2d.replay.buffer import Replay
 from c2d.replay.samplers import PrioritizedSampler, Sampler, UniformSampler
-from c2d.returns import bootstrap, categorical, cramer, point, quantile
+from c2d.returns import bellman, losses
 from c2d.returns import phi as phis
 from c2d.types import Phi
 
@@ -42,22 +35,22 @@ HEADS: dict[type, Callable[..., nn.Module]] = {
     spec.Conjugated: ConjugatedHead,
 }
 LOSSES: dict[type, Callable[[Any], Loss]] = {
-    spec.Squared: lambda _: point.squared,
-    spec.Huber: lambda loss: point.huber(loss.kappa),
-    spec.CrossEntropy: lambda _: categorical.cross_entropy,
-    spec.QuantileHuber: lambda loss: quantile.quantile_huber(loss.kappa),
-    spec.Cramer: lambda _: cramer.cramer,
+    spec.Squared: lambda _: losses.squared,
+    spec.Huber: lambda loss: losses.huber(loss.kappa),
+    spec.CrossEntropy: lambda _: losses.cross_entropy,
+    spec.QuantileHuber: lambda loss: losses.quantile_huber(loss.kappa),
+    spec.Cramer: lambda _: losses.cramer,
 }
-BOOTSTRAPS: dict[type, Callable[[Any], bootstrap.Bootstrap]] = {
-    spec.Greedy: lambda _: bootstrap.GREEDY,
-    spec.Double: lambda _: bootstrap.DOUBLE,
-    spec.Munchausen: lambda b: bootstrap.munchausen(b.alpha, b.temperature, b.floor),
+BOOTSTRAPS: dict[type, Callable[[Any], bellman.Bootstrap]] = {
+    spec.Greedy: lambda _: bellman.GREEDY,
+    spec.Double: lambda _: bellman.DOUBLE,
+    spec.Munchausen: lambda b: bellman.munchausen(b.alpha, b.temperature, b.floor),
 }
 SAMPLERS: dict[type, Callable[[Any, int], Sampler]] = {
     spec.Uniform: lambda _, capacity: UniformSampler(capacity),
     spec.Prioritized: lambda s, capacity: PrioritizedSampler(capacity, s.exponent, s.weight_exponent, s.eps),
 }
-OPTIMIZERS: dict[type, Callable[..., Optimizer]] = {spec.Optim: Adam, spec.RmsProp: CenteredRmsProp}
+OPTIMIZERS: dict[type, Callable[..., Optimizer]] = {spec.Adam: FusedAdam, spec.RmsProp: CenteredRmsProp}
 
 
 def build_phi(recipe: Recipe) -> Phi:

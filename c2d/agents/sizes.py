@@ -8,11 +8,11 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from c2d.agents import parts as spec
-from c2d.agents.recipe import Recipe
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.formatting import size
+from c2d.recipes import parts as spec
+from c2d.recipes.recipe import Recipe
 from c2d.replay.frames import compressed
 
 _CERTAIN = 1 << 30  # bytes; below, no network is counted

@@ -28,7 +28,7 @@ _LEAST_UPDATES = 8  # for quartiles, however short the window
 _STAGES = {
     "emulate": ("env", "step"),
     "act": ("actor", "act"),
-    "stack": ("stack", "follow"),
+    "stack": ("stack", "update"),
     "store": ("replay", "add"),
     "sample": ("replay", "sample"),
     "update": ("learner", "update"),
@@ -53,14 +53,14 @@ def loop_config(env: str, recipe: str = "c2d") -> Config:
     """
     config = default_config(env, recipe)
     frame_bytes = spec_of(config.env, config.rules).frame_bytes
-    compress = compressed(frame_bytes, config.agent.schedule.replay_capacity, config.compress_replay)
+    compress = compressed(frame_bytes, config.recipe.schedule.replay_capacity, config.compress_replay)
     schedule = replace(
-        config.agent.schedule,
+        config.recipe.schedule,
         random_history=HISTORY,
         replay_capacity=CAPACITY,
-        epsilon_initial=config.agent.schedule.epsilon_min,
+        epsilon_initial=config.recipe.schedule.epsilon_min,
     )
-    config = replace(config, agent=replace(config.agent, schedule=schedule), compress_replay=compress)
+    config = replace(config, recipe=replace(config.recipe, schedule=schedule), compress_replay=compress)
     validate(config)
     return config
 
@@ -86,7 +86,7 @@ def stages(session: Session, seconds: float) -> dict[str, dict[str, float]]:
 def emulation(config: Config, bare: BareEmulator | None, seconds: float) -> dict[str, Any]:
     """The environment alone, random actions, taking turns with the bare emulator if there is one."""
     env, rng = make(config.env, config.rules, seed=1), np.random.default_rng(1)
-    env.start()
+    env.reset()
     ours: list[float] = []
     shares: list[float] = []
     end = time.perf_counter() + seconds

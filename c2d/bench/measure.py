@@ -34,7 +34,7 @@ def describe(env: str, recipe: str, threads: tuple[int, ...]) -> tuple[Config, d
     config = loop_config(env, recipe)
     facts = {
         "env": config.env,
-        "recipe": config.recipe,
+        "recipe": config.recipe_name,
         "versions": versions(),
         "machine": machine(max(threads)),
         "time": time.time(),

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from c2d.agents.parts import Nature
 from c2d.errors import UserError
+from c2d.recipes.parts import Nature
 
 if TYPE_CHECKING:
     from c2d.training.session import Session
@@ -64,9 +64,9 @@ def _measure(request: dict[str, Any]) -> dict[str, Any]:
     keep_memory()
     torch.set_num_threads(request["threads"])
     config = loop_config(request["env"], request["recipe"])
-    encoder = config.agent.encoder
+    encoder = config.recipe.encoder
     if request["padding"] is not None and isinstance(encoder, Nature):
-        config = replace(config, agent=replace(config.agent, encoder=replace(encoder, padding=request["padding"])))
+        config = replace(config, recipe=replace(config.recipe, encoder=replace(encoder, padding=request["padding"])))
     session = Session(config)
     session.fill_history()
     window(session, 0.0, least_updates=5)  # the first updates choose their kernels

@@ -72,9 +72,9 @@ def main(arguments: Sequence[str]) -> None:
 
 def _all_rows(chosen: Bench, threads: int, file: Path | None) -> None:
     """One line per recipe."""
-    from c2d.agents.recipes import RECIPES
     from c2d.bench.measure import describe
     from c2d.bench.recipes import measure_rows
+    from c2d.recipes.rows import RECIPES
 
     if chosen.padding not in (None, "valid", "same"):
         raise UserError(f"--padding is {chosen.padding}; accepted: valid, same")

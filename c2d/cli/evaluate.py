@@ -67,19 +67,19 @@ class Evaluate:
 def main(arguments: Sequence[str]) -> None:
     chosen = options(Evaluate, list(arguments), "c2d evaluate", DESCRIPTION)
     _check(chosen)
-    from c2d.agents.trust import trust
     from c2d.cli.evaluate_extras import Extras
     from c2d.devices import prepare_torch
     from c2d.evaluation.course import Setup
     from c2d.evaluation.statistics import summarize
     from c2d.evaluation.subject import open_run
+    from c2d.recipes.user_code import trust
 
     extras = Extras(chosen)
     prepare_torch(chosen.device, chosen.threads)
     if chosen.phi is not None:
         trust(chosen.phi)
     subject = open_run(chosen.run, chosen.env, chosen.device, chosen.cap_steps)
-    epsilon = subject.config.agent.schedule.epsilon_eval if chosen.epsilon is None else chosen.epsilon
+    epsilon = subject.config.recipe.schedule.epsilon_eval if chosen.epsilon is None else chosen.epsilon
     print(printable(headline(subject, chosen, epsilon)))
     if subject.trained_here() is False:
         print("note: the rules or the games' versions differ from those of training (see passport.json in the run)")
@@ -106,7 +106,7 @@ def headline(subject: Subject, chosen: Evaluate, epsilon: float) -> str:
         trained = f"trained for {subject.steps:,} steps (whole iterations: {subject.iterations})"
     env = subject.env if subject.env == config.env else f"{subject.env} (trained on {config.env})"
     return (
-        f"{subject.run_dir.path} | recipe {config.recipe}, seed {config.seed} | {env} | {trained} | "
+        f"{subject.run_dir.path} | recipe {config.recipe_name}, seed {config.seed} | {env} | {trained} | "
         f"protocol {facts['protocol']} [{facts['hash']}] | ε {epsilon:g} | {chosen.games} games, seed {chosen.seed}"
     )
 

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from c2d.agents.parts import Munchausen, Scalar
 from c2d.errors import UserError
 from c2d.evaluation import calibration, calibration_report, tradeoff
 from c2d.evaluation.course import Course, Setup, play
@@ -16,6 +15,7 @@ from c2d.evaluation.risk import MEAN, Criterion, criterion
 from c2d.evaluation.video import Film, check_video
 from c2d.evaluation.visits import Visits
 from c2d.plotting import can_draw, check_picture
+from c2d.recipes.parts import Munchausen, Scalar
 
 if TYPE_CHECKING:
     from c2d.cli.evaluate import Evaluate
@@ -50,7 +50,7 @@ class Extras:
     def play(self, subject: Subject, setup: Setup) -> Course:
         """The games by the mean, and by the criterion if there is another. Returns the former."""
         self._epsilon = setup.epsilon
-        recipe = subject.config.agent
+        recipe = subject.config.recipe
         rival = self._rival(subject)
         visits = None
         if self.calibration:
@@ -70,8 +70,8 @@ class Extras:
         if self.risk == MEAN:
             print("note: by the mean agents play anyway; there is nothing to compare")
             return MEAN
-        if isinstance(subject.config.agent.head, Scalar):
-            print(f"note: recipe {subject.config.recipe} has one atom, where {self.risk} chooses as the mean does")
+        if isinstance(subject.config.recipe.head, Scalar):
+            print(f"note: recipe {subject.config.recipe_name} has one atom, where {self.risk} chooses as the mean does")
             return MEAN
         return self.risk
 
@@ -135,14 +135,14 @@ class Extras:
             print("no picture of the calibration: it needs matplotlib, pip install 'c2d[report]'")
             return
         picture = self.picture or path.with_suffix(".svg")
-        title = f"{subject.config.recipe} on {subject.env}"
+        title = f"{subject.config.recipe_name} on {subject.env}"
         calibration_report.plot(self._found, picture, title)
         print(f"picture: {picture}")
 
 
 def _of_what(subject: Subject) -> str:
     """What the laws are of."""
-    recipe = subject.config.agent
+    recipe = subject.config.recipe
     clipped = "" if recipe.clip_reward is None else f" clipped to ±{recipe.clip_reward:g}"
     text = (
         f"laws are of the discounted return (γ {recipe.schedule.gamma:g}) in real rewards{clipped}, "

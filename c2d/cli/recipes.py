@@ -38,17 +38,17 @@ def _list(env: str) -> None:
     import torch
 
     from c2d.agents.build import build_network, parameter_count
-    from c2d.agents.recipes import ROWS
     from c2d.config import default_config
     from c2d.envs.make import spec_of
+    from c2d.recipes.rows import ROWS
 
-    spec, usual = None, _flat(default_config(env).agent)
+    spec, usual = None, _flat(default_config(env).recipe)
     width = max(map(len, ROWS))
     for name, row in ROWS.items():
         config = default_config(env, name)
         spec = spec or spec_of(config.env, config.rules)
-        weights = parameter_count(build_network(config.agent, spec, torch.Generator()))
-        own = _flat(config.agent)
+        weights = parameter_count(build_network(config.recipe, spec, torch.Generator()))
+        own = _flat(config.recipe)
         unlike = [f"{key} {_words(own[key])}" for key in own if own[key] != usual.get(key)]
         print(f"{name:<{width}}  {row.about} ({row.paper}; settings: {row.settings}; {weights:,} weights on {env})")
         if unlike:
@@ -58,10 +58,10 @@ def _list(env: str) -> None:
 
 
 def _compare(names: tuple[str, ...], env: str) -> None:
-    from c2d.agents.recipes import ROWS
     from c2d.config import default_config
+    from c2d.recipes.rows import ROWS
 
-    tables = [_flat(default_config(env, name).agent) for name in names]
+    tables = [_flat(default_config(env, name).recipe) for name in names]
     keys = [k for k in {**tables[0], **tables[-1]} if len(names) == 1 or tables[0].get(k) != tables[1].get(k)]
     cells = [["setting", *names], *([key, *(_words(t.get(key, "–")) for t in tables)] for key in keys)]
     print("\n".join(text_table(cells, left=len(names) + 1)))

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from c2d.agents.trust import trust
 from c2d.cli.settings import parse, peek
 from c2d.config import Config, validate
-from c2d.envs.names import refuse_unnamed
+from c2d.envs.names import require_trusted_env
 from c2d.errors import UserError
 from c2d.files import kind_of
 from c2d.formatting import printable
+from c2d.recipes.user_code import trust
 
 USAGE = """usage: c2d resume RUN [--iterations N] [--env MODULE:CLASS] [--fork NEW_RUN] [settings]
 
@@ -74,9 +74,9 @@ def read(words: list[str]) -> tuple[Config, Path]:
     if not source.is_dir():
         raise UserError(f"{source} is not a run directory: it does not exist or is a file")
     before = read_old(source)
-    refuse_unnamed(before.env, env)
+    require_trusted_env(before.env, env)
     config = parse(dataclasses.replace(before, run_dir=str(target or source)), words, prog="c2d resume RUN")
     if peek(words, "--phi.kind")[0] is not None:
-        trust(config.agent.phi.kind)
+        trust(config.recipe.phi.kind)
     validate(config)
     return config, source

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import tyro
 
-from c2d.agents.recipe import PARTS
 from c2d.config import Config, flat, to_json
 from c2d.errors import UserError
+from c2d.recipes.recipe import PARTS
 
 Options = TypeVar("Options")
 

@@ -142,7 +142,7 @@ def _gathered(words: Sequence[str]) -> list[str]:
 
 
 def _plan(chosen: Sweep) -> Plan:
-    from c2d.agents.trust import trust
+    from c2d.recipes.user_code import trust
     from c2d.sweep.plan import Plan
     from c2d.sweep.planfile import SUFFIXES, read_plan, split
     from c2d.sweep.shipped import PLANS, shipped_plan
@@ -272,7 +272,7 @@ def _retry(words: list[str]) -> None:
     chosen = options(Retry, words, "c2d sweep retry", "Run again what failed, or all that is not finished.")
     if not chosen.directory:
         raise UserError("which sweep? c2d sweep retry DIR --failed, a directory that `c2d sweep` made")
-    from c2d.agents.trust import trust
+    from c2d.recipes.user_code import trust
     from c2d.sweep.again import listing_of
     from c2d.sweep.forecast import Rates
     from c2d.sweep.planfile import split

@@ -9,7 +9,7 @@ from c2d.errors import UserError, did_you_mean
 
 def typed_phi(text: str, eps: float, beta: float) -> tuple[Any, Any, Any, tuple[float, float] | None]:
     """From what the user typed: φ on arrays; `to` and `back` on tensors (None: not known); J, if told."""
-    from c2d.agents.trust import imported, trust
+    from c2d.recipes.user_code import imported, trust
     from c2d.returns.phi import KINDS
     from c2d.theory.expression import parse
     from c2d.theory.homeomorphism import from_callables, from_phi, named, on_arrays

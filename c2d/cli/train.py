@@ -6,13 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from c2d.agents.exchange import exchange
-from c2d.agents.recipe import PARTS
-from c2d.agents.trust import trust
 from c2d.cli.settings import parse, peek
 from c2d.config import Config, default_config, read_config
-from c2d.envs.names import refuse_unnamed, resolve
+from c2d.envs.names import require_trusted_env, resolve
 from c2d.errors import UserError
+from c2d.recipes.recipe import PARTS, exchange
+from c2d.recipes.user_code import trust
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -38,7 +37,7 @@ def read(arguments: list[str]) -> Config:
             raise UserError("--config already says which recipe and protocol; leave out --recipe and --protocol")
         config = read_config(Path(file))
         if env is None:
-            refuse_unnamed(config.env, env, flag="")
+            require_trusted_env(config.env, env, flag="")
         config = dataclasses.replace(config, run_dir=None, env=resolve(env).canonical if env else config.env)
     elif env is not None:
         config = default_config(env, recipe or "c2d", protocol)
@@ -46,10 +45,10 @@ def read(arguments: list[str]) -> Config:
         config = default_config("atari/breakout", recipe or "c2d", protocol)
     else:
         raise UserError("which environment? c2d train ENV, such as breakout, minatar/breakout or gym/CartPole-v1")
-    config = dataclasses.replace(config, agent=exchange(config.agent, chosen))
+    config = dataclasses.replace(config, recipe=exchange(config.recipe, chosen))
     config = parse(config, arguments)
     if peek(arguments, "--phi.kind")[0] is not None:
-        trust(config.agent.phi.kind)
+        trust(config.recipe.phi.kind)
     return config
 
 

@@ -72,7 +72,7 @@ def _verify(chosen: VerifyResume, where: Path) -> bool:
     config = default_config(chosen.env, chosen.recipe, seed=chosen.seed, threads=chosen.threads)
     length = chosen.steps // 2
     schedule = dataclasses.replace(
-        config.agent.schedule,
+        config.recipe.schedule,
         steps_per_iteration=length,
         random_history=100,
         replay_capacity=max(chosen.steps // 2, 100),  # so that the ring comes round
@@ -84,7 +84,7 @@ def _verify(chosen: VerifyResume, where: Path) -> bool:
         iterations=2,
         tensorboard=False,
         checkpoint=Checkpointing(every_steps=max(chosen.steps // 9, 7), every_minutes=0.0),
-        agent=dataclasses.replace(config.agent, schedule=schedule),
+        recipe=dataclasses.replace(config.recipe, schedule=schedule),
     )
     kills = [round(2 * length * (k + 1) / (chosen.kills + 1)) for k in range(chosen.kills)]
     print(f"verifying exact resume: {config.env}, recipe {chosen.recipe}, seed {chosen.seed}, {2 * length} steps")

@@ -23,9 +23,9 @@ from c2d.envs import emulator
 from c2d.envs.games import atari_spec
 from c2d.envs.games import game as game_row
 from c2d.envs.protocols import AtariRules, protocol_name
-from c2d.envs.spec import Astray, EnvSpec, check_actions
+from c2d.envs.spec import EnvSpec, ReplayMismatch, check_actions
 from c2d.errors import UserError
-from c2d.types import GameEnd, Opening, Step
+from c2d.types import GameEnd, ResetFrame, Step
 
 NOOP = 0
 RESTART_EVERY = 1_000  # agent steps between restart points; the emulator makes some thousands a second
@@ -62,9 +62,9 @@ class AtariGame:
 
     # ----------------------------------------------------------------- playing
 
-    def start(self) -> Opening:
+    def reset(self) -> ResetFrame:
         self._reset_game()
-        return Opening(self._frame(), 1)
+        return ResetFrame(self._frame(), 1)
 
     def step(self, action: int) -> Step:
         """Repeat the action; a lost life (if it counts) or the end of the game cuts the repeats."""
@@ -117,7 +117,7 @@ class AtariGame:
             self._reset_game()
         else:
             game = None
-        opening = Opening(self._frame(), self.rules.opening_count)
+        opening = ResetFrame(self._frame(), self.rules.opening_count)
         return Step(frame, reward, ended, not ended, opening, game)
 
     def _reset_game(self) -> None:
@@ -165,7 +165,9 @@ class AtariGame:
         for point in (restart, start):  # from the start again if the emulator's state proves useless
             if point is not None and self._play_again(start, point, actions) and self._digest() == state["check"]:
                 return
-        raise Astray(f"{self.spec.name}: the game, played again with its {len(actions)} actions, is not the one saved")
+        raise ReplayMismatch(
+            f"{self.spec.name}: the game, played again with its {len(actions)} actions, is not the one saved"
+        )
 
     def _play_again(self, start: dict[str, Any], point: dict[str, Any], actions: bytes) -> bool:
         """Take the actions after `point` again. Returns whether the game lasted."""
@@ -201,7 +203,9 @@ class AtariGame:
         if emulator.state_of(self._ale) != state["ale"]:  # it had no hash
             raise ValueError("the emulator's state is not one of this game and this version of ale-py")
         if self._from_start_only:
-            raise Astray(f"{self.spec.name}: the game was saved in a way that does not bring it back with this ale-py")
+            raise ReplayMismatch(
+                f"{self.spec.name}: the game was saved in a way that does not bring it back with this ale-py"
+            )
 
     def _point(self) -> dict[str, Any]:
         return {**emulator.seal(emulator.state_of(self._ale)), "rng": self._rng.bit_generator.state, **self._counters()}

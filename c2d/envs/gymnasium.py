@@ -13,9 +13,9 @@ import numpy as np
 from c2d.envs.gymnasium_import import build
 from c2d.envs.gymnasium_spaces import action_range, observation_converter
 from c2d.envs.protocols import GymRules
-from c2d.envs.spec import Astray, EnvSpec, Moves
+from c2d.envs.spec import ActionLog, EnvSpec, ReplayMismatch
 from c2d.errors import UserError
-from c2d.types import GameEnd, Opening, Step
+from c2d.types import GameEnd, ResetFrame, Step
 
 _LARGEST = float(np.finfo(np.float32).max)  # of rewards
 
@@ -44,12 +44,12 @@ class GymnasiumGame:
             frames_per_step=1,
             action_names=tuple(str(self._first_action + action) for action in range(actions)),
         )
-        self._moves = Moves()
+        self._moves = ActionLog()
         self._episode = 0
         self._steps = 0
         self._score = 0.0
 
-    def start(self) -> Opening:
+    def reset(self) -> ResetFrame:
         stream = np.random.SeedSequence([self._seed, self._episode])
         self._moves.begin(self._episode)
         self._episode += 1
@@ -59,7 +59,7 @@ class GymnasiumGame:
         if not isinstance(result, tuple) or len(result) != 2:
             raise BadEnvironment(f"{self._name}: reset must return (observation, info).")
         self._newest = self._frame(result[0])
-        return Opening(self._newest, 1)
+        return ResetFrame(self._newest, 1)
 
     def step(self, action: int) -> Step:
         result = self._env.step(self._first_action + int(action))
@@ -84,7 +84,7 @@ class GymnasiumGame:
             return Step(frame, reward, False, False, None, None)
         game = GameEnd(self._score, self._steps)
         terminal = bool(terminated)
-        return Step(frame, reward, terminal, not terminal, self.start(), game)
+        return Step(frame, reward, terminal, not terminal, self.reset(), game)
 
     def _frame(self, observation: Any) -> np.ndarray:
         try:
@@ -110,7 +110,7 @@ class GymnasiumGame:
         try:
             self._moves.play_again(self, state)
         except BadEnvironment as error:
-            raise Astray(str(error)) from None
+            raise ReplayMismatch(str(error)) from None
 
     def passport(self) -> dict[str, Any]:
         import gymnasium

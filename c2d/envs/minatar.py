@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from c2d.envs.protocols import MinAtarRules
-from c2d.envs.spec import EnvSpec, Moves
+from c2d.envs.spec import ActionLog, EnvSpec
 from c2d.errors import UserError
-from c2d.types import GameEnd, Opening, Step
+from c2d.types import GameEnd, ResetFrame, Step
 
 ACTIONS = ("NOOP", "LEFT", "UP", "RIGHT", "DOWN", "FIRE")  # in the order of MinAtar's numbers
 NOOP = 0
@@ -58,14 +58,14 @@ class MinAtarGame:
         self._game = _import_game(key).Env(ramping=rules.ramping)
         self.spec = minatar_spec(key, rules)
         self._actions = [ACTIONS.index(name) for name in self.spec.action_names]
-        self._moves = Moves()
+        self._moves = ActionLog()
         self._next_game = 0
         self._reset_game()
         self._next_game = 0  # the first `start` plays game 0
 
-    def start(self) -> Opening:
+    def reset(self) -> ResetFrame:
         self._reset_game()
-        return Opening(self._frame(), 1)
+        return ResetFrame(self._frame(), 1)
 
     def step(self, action: int) -> Step:
         self._moves.actions.append(action)
@@ -81,7 +81,7 @@ class MinAtarGame:
             return Step(frame, reward, False, False, None, None)
         game = GameEnd(self._score, self._steps)
         self._reset_game()
-        return Step(frame, reward, bool(terminal), not terminal, Opening(self._frame(), 1), game)
+        return Step(frame, reward, bool(terminal), not terminal, ResetFrame(self._frame(), 1), game)
 
     def _reset_game(self) -> None:
         # MinAtar draws through the older RandomState interface

@@ -52,7 +52,7 @@ def resolve(text: str) -> EnvName:
     raise _unknown(text)
 
 
-def refuse_unnamed(in_file: str, named: str | None, flag: str = "--env ") -> None:
+def require_trusted_env(in_file: str, named: str | None, flag: str = "--env ") -> None:
     """A class of the user's own, my_module:MyEnv, is imported only if the user names it, never because a file does."""
     own = in_file.removeprefix("gym/")
     if ":" in own and (named is None or named.removeprefix("gym/") != own):

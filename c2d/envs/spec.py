@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from c2d.types import Opening, Step
+from c2d.types import ResetFrame, Step
 
 Family = Literal["atari", "minatar", "gym"]
 
@@ -42,12 +42,12 @@ class Environment(Protocol):
 
     spec: EnvSpec
 
-    def start(self) -> Opening:
+    def reset(self) -> ResetFrame:
         """Begin a new game, abandoning one in progress."""
         ...
 
     def step(self, action: int) -> Step:
-        """One agent step; if the learner's episode ends, `Step.opening` already begins the next."""
+        """One agent step; if the learner's episode ends, `Step.reset` already begins the next."""
         ...
 
     def passport(self) -> dict[str, Any]:
@@ -63,13 +63,13 @@ class Environment(Protocol):
         ...
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue where `save` was called, in any process. Raises `Astray` if it cannot get there."""
+        """Continue where `save` was called, in any process. Raises `ReplayMismatch` if it cannot get there."""
         ...
 
     def close(self) -> None: ...
 
 
-class Astray(Exception):
+class ReplayMismatch(Exception):
     """A game that was played again from its seed and its actions did not lead where it had led before."""
 
 
@@ -82,7 +82,7 @@ def check_actions(actions: Any, count: int) -> None:
             raise ValueError(f"action {number} of the game is {action!r}; accepted: 0 to {count - 1}")
 
 
-class Moves:
+class ActionLog:
     """The way back into a game that cannot be saved: its number, from which its seed follows, and its actions."""
 
     def __init__(self) -> None:
@@ -101,14 +101,16 @@ class Moves:
         if type(state["game"]) is not int or state["game"] < 0:
             raise ValueError(f"the number of the game is {state['game']!r}; accepted: 0 or more")
         check_actions(state["actions"], env.spec.actions)
-        frame = env.start().frame
+        frame = env.reset().frame
         for number, action in enumerate(state["actions"]):
             step = env.step(action)
             frame = step.frame
-            if step.opening is not None:
-                raise Astray(f"{env.spec.name}: game {state['game']} ended at step {number + 1} when played again")
+            if step.reset is not None:
+                raise ReplayMismatch(
+                    f"{env.spec.name}: game {state['game']} ended at step {number + 1} when played again"
+                )
         if _digest(frame) != state["frame"]:
-            raise Astray(
+            raise ReplayMismatch(
                 f"{env.spec.name}: game {state['game']}, played again from its seed and its "
                 f"{len(state['actions'])} actions, shows another observation"
             )
@@ -125,9 +127,9 @@ class FrameStack:
         self._channels = spec.frame_shape[0]
         self.obs = np.zeros(spec.obs_shape, dtype=spec.frame_dtype)  # [S·C, H, W], newest frame last
 
-    def open(self, opening: Opening) -> np.ndarray:
+    def reset(self, opening: ResetFrame) -> np.ndarray:
         self.obs[:] = 0
-        for _ in range(opening.count):
+        for _ in range(opening.repeats):
             self.push(opening.frame)
         return self.obs
 
@@ -136,6 +138,6 @@ class FrameStack:
         self.obs[-self._channels :] = frame
         return self.obs
 
-    def follow(self, step: Step) -> np.ndarray:
+    def update(self, step: Step) -> np.ndarray:
         """The observation after `step`: of the next episode if this one ended."""
-        return self.push(step.frame) if step.opening is None else self.open(step.opening)
+        return self.push(step.frame) if step.reset is None else self.reset(step.reset)

@@ -15,7 +15,7 @@ import numpy as np
 from c2d.envs.protocols import GymRules
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError, did_you_mean
-from c2d.types import GameEnd, Opening, Step
+from c2d.types import GameEnd, ResetFrame, Step
 
 
 class Outcome(NamedTuple):
@@ -113,13 +113,13 @@ class ToyGame:
             frames_per_step=1,
             action_names=tuple(str(action) for action in range(actions)),
         )
-        self.start()
+        self.reset()
 
-    def start(self) -> Opening:
+    def reset(self) -> ResetFrame:
         self._state = 0
         self._steps = 0
         self._score = 0.0
-        return Opening(self._codes[0].copy(), 1)
+        return ResetFrame(self._codes[0].copy(), 1)
 
     def step(self, action: int) -> Step:
         outcomes = self._toy.states[self._state][action]
@@ -138,7 +138,7 @@ class ToyGame:
             self._state = chosen.to
             return Step(frame, chosen.reward, False, False, None, None)
         game = GameEnd(self._score, self._steps)
-        return Step(frame, chosen.reward, terminal, not terminal, self.start(), game)
+        return Step(frame, chosen.reward, terminal, not terminal, self.reset(), game)
 
     def save(self) -> dict[str, Any]:
         return {

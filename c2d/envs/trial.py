@@ -12,7 +12,7 @@ import numpy as np
 from c2d.envs.emulator import studied
 from c2d.envs.make import make
 from c2d.envs.protocols import Rules
-from c2d.envs.spec import Astray, Environment
+from c2d.envs.spec import Environment, ReplayMismatch
 from c2d.types import Step
 
 NOT_EXACT = "resume is not exact for this game"
@@ -30,7 +30,7 @@ def play(env: Environment, steps: int, saves: Iterable[int], seed: int = 0) -> T
     """Begin a game and take random actions; save before the steps in `saves`."""
     actions = np.random.default_rng(seed).integers(env.spec.actions, size=steps).tolist()
     wanted, trace, states = set(saves), [], {}
-    env.start()
+    env.reset()
     for number, action in enumerate(actions):
         if number in wanted:
             states[number] = env.save()
@@ -42,14 +42,14 @@ def first_difference(env: Environment, state: dict[str, Any], actions: list[int]
     """Restore `state` and take the actions again: after how many steps something differs, if ever."""
     try:
         env.restore(state)
-    except Astray:
+    except ReplayMismatch:
         return 0
     return next((k for k, action in enumerate(actions) if digest(env.step(action)) != trace[k]), None)
 
 
 def digest(step: Step) -> list[Any]:
     """All of a step as JSON values, pictures as hashes."""
-    opening = None if step.opening is None else [_hash(step.opening.frame), step.opening.count]
+    opening = None if step.reset is None else [_hash(step.reset.frame), step.reset.repeats]
     game = None if step.game is None else list(step.game)
     return [_hash(step.frame), step.reward, step.terminal, step.truncated, opening, game]
 

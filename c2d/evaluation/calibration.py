@@ -16,7 +16,7 @@ import torch
 
 from c2d.evaluation.statistics import percentile_interval
 from c2d.evaluation.visits import Sample
-from c2d.returns.cramer import cramer
+from c2d.returns.losses import cramer
 from c2d.types import ReturnDist
 
 BINS = 10

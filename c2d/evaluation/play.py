@@ -16,7 +16,7 @@ import numpy as np
 from c2d.agents.agent import Agent
 from c2d.envs.spec import Environment, EnvSpec, FrameStack
 from c2d.errors import UserError
-from c2d.training.seeding import integer, numpy_generator
+from c2d.seeding import integer, numpy_generator
 from c2d.types import GameEnd, Step
 
 MakeEnv = Callable[[int], Environment]  # seed -> a new environment
@@ -32,14 +32,14 @@ class _Game:
         self.number, self.env = number, env
         self.rng = numpy_generator(seed, f"evaluation actions {number}")
         self.stack = FrameStack(env.spec)
-        self.stack.open(env.start())
+        self.stack.reset(env.reset())
 
     def advance(self, action: int, epsilon: float) -> tuple[int, Step]:
         """The action taken, which may be a random one, and what it gave."""
         if self.rng.random() < epsilon:
             action = int(self.rng.integers(self.env.spec.actions))
         step = self.env.step(action)
-        self.stack.follow(step)  # a lost life begins an episode of the learner; the game goes on
+        self.stack.update(step)  # a lost life begins an episode of the learner; the game goes on
         return action, step
 
 

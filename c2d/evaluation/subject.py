@@ -10,7 +10,7 @@ from typing import Any
 from c2d.agents.agent import Agent
 from c2d.config import Config, validate
 from c2d.envs.make import make
-from c2d.envs.names import refuse_unnamed, resolve
+from c2d.envs.names import require_trusted_env, resolve
 from c2d.envs.spec import Environment
 from c2d.errors import UserError
 from c2d.files import kind_of
@@ -59,7 +59,7 @@ def open_run(path: str | Path, env: str | None = None, device: str = "cpu", cap_
         raise UserError(f"{path} is not a run directory: it does not exist or is a file")
     config = _config(run_dir)
     if env is None:
-        refuse_unnamed(config.env, env)
+        require_trusted_env(config.env, env)
     if cap_steps is not None:
         config = replace(config, rules=replace(config.rules, cap_steps=cap_steps))
     steps, iterations = _trained(run_dir)

@@ -18,7 +18,7 @@ from c2d.envs.spec import Environment
 from c2d.errors import UserError
 from c2d.evaluation.play import MakeEnv
 from c2d.files import check_destination
-from c2d.types import Opening, Step
+from c2d.types import ResetFrame, Step
 
 SIDE = 480  # pixels which the longer side of a small picture is brought near to
 # 4:2:0 and the index at the front: what browsers want
@@ -134,8 +134,8 @@ class Filmed:
         self.spec = env.spec
         film.rate = pictures_per_second(env)
 
-    def start(self) -> Opening:
-        opening = self._env.start()
+    def reset(self) -> ResetFrame:
+        opening = self._env.reset()
         self._film.add(self._env.render())
         return opening
 

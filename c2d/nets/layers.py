@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from c2d.nets import native
+from c2d.nets.heads import NoisyLinear
 
 # How a normalization layer takes its statistics; set only by `network.with_mode`.
 NormMode = Literal["running", "batch", "update"]
@@ -142,71 +143,6 @@ class BatchNormReLU(nn.Module):
         mean, var = (self.running_mean, self.running_var) if update else (None, None)
         y = F.batch_norm(x, mean, var, self.weight, self.bias, True, self.momentum, self.eps)
         return F.relu(y, inplace=True)
-
-
-class PlainLinear(nn.Linear):
-    """A dense layer that takes, and ignores, the generator of noisy ones."""
-
-    def forward(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:  # [..., D] -> [..., D']
-        if native.takes_rows(x, self.weight):
-            y: Tensor = native.Dense.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
-            return y.t()
-        if x.dim() == 2 and len(x) > 1:  # W·xᵀ: BLAS divides it better between threads
-            return torch.addmm(self.bias.unsqueeze(1), self.weight, x.t()).t()
-        return F.linear(x, self.weight, self.bias)
-
-
-class NoisyLinear(nn.Module):
-    """A dense layer with factorized Gaussian noise on its weights (Fortunato et al. 2018, Eqs. 10 and 11).
-
-    weight + sigma_weight ⊙ f(ε')f(ε)ᵀ, f(x) = sign(x)√|x|, drawn anew in each pass, once for the whole batch.
-    Without a generator the weights are their means.
-    """
-
-    constants = ("sigma_weight", "sigma_bias")
-
-    def __init__(self, inputs: int, outputs: int, sigma: float) -> None:
-        super().__init__()
-        self.inputs, self.outputs = inputs, outputs
-        self.weight = nn.Parameter(torch.empty(outputs, inputs))
-        self.bias = nn.Parameter(torch.empty(outputs))
-        self.sigma_weight = nn.Parameter(torch.full((outputs, inputs), sigma / math.sqrt(inputs)))
-        self.sigma_bias = nn.Parameter(torch.full((outputs,), sigma / math.sqrt(inputs)))
-
-    def initialize(self, rng: torch.Generator) -> None:
-        """Means uniform in ±1/√inputs (Sec. 3.2 there)."""
-        bound = 1.0 / math.sqrt(self.inputs)
-        for mean in (self.weight, self.bias):
-            nn.init.uniform_(mean, -bound, bound, generator=rng)
-
-    def forward(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:  # [..., D] -> [..., D']
-        if rng is None:
-            return F.linear(x, self.weight, self.bias)
-        noise = torch.randn(self.inputs + self.outputs, generator=rng, device=x.device)
-        noise = noise.sign() * noise.abs().sqrt_()
-        inward, outward = noise[: self.inputs], noise[self.inputs :]
-        return _noisy_linear(x, self.weight, self.sigma_weight, self.bias, self.sigma_bias, inward, outward)
-
-
-def _noisy_linear(
-    x: Tensor, weight: Tensor, sigma: Tensor, bias: Tensor, sigma_bias: Tensor, inward: Tensor, outward: Tensor
-) -> Tensor:
-    """The noisy part as a product of its own, with no matrix of noise: (σ (x ⊙ f(ε))) ⊙ f(ε')."""
-    noisy = F.linear(x * inward, sigma, sigma_bias)
-    return torch.addcmul(F.linear(x, weight, bias), noisy, outward)
-
-
-class CosineEmbedding(nn.Module):
-    """φ_j(τ) = ReLU(Σ_i cos(πiτ) w_ij + b_j), i = 1 … n (Dabney et al. 2018, Eq. 4, with i from 1 as in Dopamine)."""
-
-    def __init__(self, cosines: int, features: int) -> None:
-        super().__init__()
-        self.dense = PlainLinear(cosines, features)
-        self.frequencies: Tensor
-        self.register_buffer("frequencies", math.pi * torch.arange(1, cosines + 1), persistent=False)
-
-    def forward(self, taus: Tensor) -> Tensor:  # [B, K] -> [B, K, D]
-        return F.relu(self.dense(torch.cos(taus.unsqueeze(-1) * self.frequencies)))
 
 
 def _fan_in_uniform(weight: Tensor, generator: torch.Generator) -> Tensor:

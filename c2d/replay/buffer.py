@@ -32,7 +32,7 @@ from c2d.errors import UserError
 from c2d.replay.frames import CompressedFrames, Frames, RawFrames, compressed
 from c2d.replay.nstep import fold
 from c2d.replay.samplers import Sampler, UniformSampler
-from c2d.types import Batch, Opening, Step
+from c2d.types import Batch, ResetFrame, Step
 
 # What becomes of the transition at which an episode was cut by a cap:
 #   drop       it is not stored (the paper)
@@ -97,18 +97,18 @@ class Replay:
         per_slot = (self.opening, self.action, self.reward, self.terminal)
         return self.frames.bytes_used + sum(array.nbytes for array in per_slot)
 
-    def begin(self, opening: Opening) -> None:
+    def begin(self, opening: ResetFrame) -> None:
         """Open an episode. One in progress is cut: its last state may be bootstrapped from."""
-        if opening.count < 1:
-            raise ValueError(f"an opening frame is counted at least once, not {opening.count} times")
-        self._append(opening.frame, min(opening.count, self.spec.stack))
+        if opening.repeats < 1:
+            raise ValueError(f"an opening frame is counted at least once, not {opening.repeats} times")
+        self._append(opening.frame, min(opening.repeats, self.spec.stack))
         self._promote(self.head - 1)  # the episode before is closed: every window in it is complete
 
     def add(self, action: int, step: Step) -> None:
         """Store the transition from the current state; if it ended the episode, open the next."""
         if not self.head:
             raise ValueError("add() before begin(): there is no state to act from")
-        ended = step.opening is not None
+        ended = step.reset is not None
         if (step.terminal or step.truncated) and not ended:
             raise ValueError("a step that ends an episode must bring the opening of the next")
         terminal = step.terminal or (ended and self.truncation == "terminal")
@@ -120,8 +120,8 @@ class Replay:
             if not terminal:
                 self._append(step.frame, 0)
         self._promote(self.head - self.n_step)
-        if step.opening is not None:
-            self.begin(step.opening)
+        if step.reset is not None:
+            self.begin(step.reset)
 
     def sample(self, batch_size: int, rng: np.random.Generator, device: torch.device | str = "cpu") -> Batch:
         """Draw with replacement. The batch is new memory: later additions do not alter it."""
@@ -162,7 +162,7 @@ class Replay:
             discount=torch.from_numpy(folded.discount.astype(np.float32)).to(device),
             next_obs=torch.from_numpy(next_obs).to(device),
             weight=torch.from_numpy(weight).to(device),
-            index=torch.from_numpy(slots.astype(np.int64)).to(device),
+            indices=torch.from_numpy(slots.astype(np.int64)).to(device),
         )
 
     # ------------------------------------------------------------ for checkpoints
@@ -178,7 +178,7 @@ class Replay:
         }
 
     def unpack(self, first: int, last: int, stored: dict[str, NDArray[Any]]) -> None:
-        """The inverse of `pack`; ValueError for what does not fit. In order of time, then `recount`."""
+        """The inverse of `pack`; ValueError for what does not fit. In order of time, then `rebuild_index`."""
         if set(stored) != STORED:
             raise ValueError(f"stored fields are {sorted(stored)}")
         slots = np.arange(first, last) % self.capacity
@@ -202,7 +202,7 @@ class Replay:
         if not np.isfinite(stored["reward"]).all():
             raise ValueError("stored rewards are not all finite")
 
-    def recount(self, first: int, head: int, sampler_state: dict[str, NDArray[Any]]) -> None:
+    def rebuild_index(self, first: int, head: int, sampler_state: dict[str, NDArray[Any]]) -> None:
         """After `unpack` of slots numbered first … head - 1: which may be drawn follows from what they hold."""
         self.head, stack = head, self.spec.stack
         lost = max(first, head - self.capacity) - 1  # the newest slot that is gone

@@ -19,11 +19,11 @@ from itertools import combinations
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from c2d.agents.recipes import RECIPES
 from c2d.config import Config, flat, to_json
 from c2d.envs.protocols import PROTOCOLS, AtariRules
 from c2d.errors import UserError
 from c2d.formatting import plural
+from c2d.recipes.rows import RECIPES
 from c2d.reporting.published import QUANTITIES, early_iterations
 from c2d.reporting.run_records import RunRecords
 
@@ -173,7 +173,7 @@ def _facts(run: RunRecords, out: str | None) -> list[str]:
     speed = "–" if run.steps_per_second is None else f"{run.steps_per_second:.1f}"
     regenerate = ["c2d", "fingerprint", str(run.path), *(["--out", out] if out else [])]
     return [
-        f"- Run: recipe {config['recipe']}, seed {config['seed']}, protocol {passport['protocol']} "
+        f"- Run: recipe {config['recipe_name']}, seed {config['seed']}, protocol {passport['protocol']} "
         f"[{passport['hash']}], {plural(len(run.iterations), 'complete iteration')}",
         f"- Versions: {versions}",
         f"- Measured: {speed} agent steps per second with {plural(measured['threads'], 'thread')} on "
@@ -188,7 +188,7 @@ def _remarks(run: RunRecords, comparisons: list[QuantityComparison]) -> list[str
     if comparisons:
         inside = sum(one.ours is not None and verdict(one.ours, one.seeds) == INSIDE for one in comparisons)
         remarks = [f"Inside the range of the seeds: {inside} of {len(comparisons)} values."]
-    steps = run.config["agent"]["schedule"]["steps_per_iteration"]
+    steps = run.config["recipe"]["schedule"]["steps_per_iteration"]
     if steps != AUTHORS_STEPS:
         remarks.append(
             f"Not comparable: an iteration of this run has {steps:,} steps, one of the authors' {AUTHORS_STEPS:,}."
@@ -271,10 +271,10 @@ def train_command(config: dict[str, Any]) -> str:
     """`c2d train` with every setting that differs from the game's defaults. `config` is in JSON form."""
     usual = Config(
         env=config["env"],
-        recipe=config["recipe"],
+        recipe_name=config["recipe_name"],
         protocol=config["protocol"],
         rules=PROTOCOLS.get(config["protocol"], AtariRules()),
-        agent=RECIPES.get(config["recipe"], RECIPES["c2d"]),
+        recipe=RECIPES.get(config["recipe_name"], RECIPES["c2d"]),
     )
     before, now = flat(to_json(usual)), flat(config)
     words = ["c2d", "train", str(config["env"]).removeprefix("atari/")]

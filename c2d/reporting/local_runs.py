@@ -93,7 +93,7 @@ def _check(records: RunRecords) -> None:
     config = records.header.get("config")
     if not isinstance(config, dict):
         raise UserError(f"{records.path}: its config is damaged")
-    for key, kind in {"env": str, "recipe": str, "seed": int}.items():
+    for key, kind in {"env": str, "recipe_name": str, "seed": int}.items():
         if not isinstance(config.get(key), kind):
             raise UserError(f'{records.path}: its config is damaged: "{key}" is {config.get(key)!r}')
 
@@ -164,7 +164,7 @@ class _Kind(NamedTuple):
 
 def agent_names(found: Sequence[RunRecords], notes: list[str]) -> list[str]:
     """The recipe's name, or one name per variant where runs of one recipe differ in settings or rules."""
-    kinds: list[_Kind] = [_Kind(str(records.config["recipe"]), "") for records in found]
+    kinds: list[_Kind] = [_Kind(str(records.config["recipe_name"]), "") for records in found]
     for places in _families(found):
         for place, distinction in zip(places, _distinctions([found[place] for place in places]), strict=True):
             kinds[place] = kinds[place]._replace(distinction=distinction)
@@ -185,7 +185,9 @@ def _families(found: Sequence[RunRecords]) -> list[list[int]]:
     families: dict[tuple[str, str], list[int]] = {}
     for place, records in enumerate(found):
         env = str(records.config["env"])
-        families.setdefault((records.config["recipe"], "atari" if env.startswith("atari/") else env), []).append(place)
+        families.setdefault((records.config["recipe_name"], "atari" if env.startswith("atari/") else env), []).append(
+            place
+        )
     return list(families.values())
 
 

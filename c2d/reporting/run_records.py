@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from c2d.config import upgraded
 from c2d.errors import UserError
 from c2d.files import LINES, SMALL, kind_of, load_json, read_file, read_json
 from c2d.formatting import printable
@@ -60,7 +61,7 @@ def read_run(path: Path) -> RunRecords:
     _require(file, 1, lines[0], _HEADER)
     for number, record in enumerate(lines[1:], 2):
         _require(file, number, record, (*_ITERATION, "measured"))
-    return RunRecords(path, lines[0], tuple(lines[1:]), _summary(path / "summary.json"))
+    return RunRecords(path, _upgraded(lines[0]), tuple(lines[1:]), _summary(path / "summary.json"))
 
 
 def _line(file: Path, number: int, line: str) -> dict[str, Any]:
@@ -114,7 +115,11 @@ def read_tolerantly(path: Path) -> tuple[RunRecords, list[str]]:
     ordered = _increasing(file, [iterations[number] for number in sorted(iterations)], notes)
     if len(notes) > 3:
         notes = [*notes[:2], f"{file}: {len(notes)} damaged lines skipped in total"]
-    return RunRecords(path, header, ordered, _summary(path / "summary.json")), notes
+    return RunRecords(path, _upgraded(header), ordered, _summary(path / "summary.json")), notes
+
+
+def _upgraded(header: dict[str, Any]) -> dict[str, Any]:
+    return {**header, "config": upgraded(header["config"])}
 
 
 def _increasing(file: Path, records: list[dict[str, Any]], notes: list[str]) -> tuple[dict[str, Any], ...]:

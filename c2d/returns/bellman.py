@@ -1,11 +1,41 @@
-"""The conjugated Bellman backup of one observed transition."""
+"""From return distributions to values, choices and targets: two formulas serve every agent.
+
+`q_values` takes the expected real return of a distribution in φ-space; `backup` pushes one through a transition. A
+bootstrap says which distribution at the next observation is pushed: a pure function (laws, batch, φ) -> (reward [B],
+law [B, M]). It declares what it needs beyond the target network's laws, and the learner runs only those passes.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from c2d.types import Phi, ReturnDist
+from c2d.types import Batch, Phi, ReturnDist
+
+
+def q_values(law: ReturnDist, phi: Phi) -> Tensor:
+    """Expected real return Σ_k p_k φ⁻¹(z_k) (C2D, Def. 3.1 and Alg. 2). [..., A, N] -> [..., A]"""
+    return (law.log_probs.exp() * phi.back(law.atoms)).sum(-1)
+
+
+def greedy(q: Tensor) -> Tensor:
+    """The action of largest value; the first of them when several are largest. [..., A] -> [...] i64"""
+    return q.argmax(-1)
+
+
+def at_action(law: ReturnDist, action: Tensor) -> ReturnDist:
+    """The law of one action per row; gradients flow to the chosen rows only. [B, A, N], [B] -> [B, N]"""
+    assert law.atoms.dim() == 3 and action.dim() == 1, (law.atoms.shape, action.shape)
+    batch, _, atoms = law.atoms.shape
+    index = action.view(batch, 1, 1).expand(batch, 1, atoms)  # [B, 1, N]
+
+    def pick(x: Tensor) -> Tensor:  # [B, A, N] -> [B, N]
+        return x.gather(1, index).squeeze(1)
+
+    return ReturnDist(pick(law.atoms), pick(law.log_probs), None if law.taus is None else pick(law.taus))
 
 
 def backup(reward: Tensor, discount: Tensor, law: ReturnDist, phi: Phi) -> ReturnDist:
@@ -18,3 +48,59 @@ def backup(reward: Tensor, discount: Tensor, law: ReturnDist, phi: Phi) -> Retur
     assert law.atoms.dim() == 2, law.atoms.shape
     returns = torch.addcmul(reward[:, None], discount[:, None], phi.back(law.atoms))  # [B, N] real returns
     return law._replace(atoms=phi.to(returns))
+
+
+# ---------------------------------------------------------------------------------------------------- bootstraps
+
+
+class Laws(NamedTuple):
+    """Laws of all actions, [B, A, M], all without gradient. None: not asked for."""
+
+    target_next: ReturnDist  # target network at next_obs
+    choose_next: ReturnDist  # by which the next action is chosen; target or online network at next_obs
+    target_now: ReturnDist | None = None  # target network at obs
+
+
+class Bootstrap(NamedTuple):
+    """A bootstrap function, and which passes it needs."""
+
+    fn: Callable[[Laws, Batch, Phi], tuple[Tensor, ReturnDist]]
+    online_chooses: bool = False
+    needs_target_now: bool = False
+
+
+def greedy_bootstrap(laws: Laws, batch: Batch, phi: Phi) -> tuple[Tensor, ReturnDist]:
+    """The target network's law at the greedy action a*, by real expected return (C2D, Alg. 2)."""
+    best = greedy(q_values(laws.choose_next, phi))  # [B]
+    return batch.reward, at_action(laws.target_next, best)
+
+
+GREEDY = Bootstrap(greedy_bootstrap)
+DOUBLE = Bootstrap(greedy_bootstrap, online_chooses=True)  # van Hasselt et al. 2016
+
+
+def munchausen(alpha: float, temperature: float, floor: float) -> Bootstrap:
+    """A softmax policy π of temperature τ over expected real returns (Vieillard et al. 2020, Eq. 2 and Sec. 4).
+
+    reward: r + α·clip(τ log π(a|s), floor, 0). Law: the return under π less τ log π, in real space. Where all
+    actions have the same fractions (quantile heads) it is Σ_a π(a)(z_a − τ log π(a)) fraction by fraction, as in
+    the paper's M-IQN; else the mixture of the actions' laws with weights π. Of n > 1 steps only the first has its
+    bonus and only the last its entropy (deviates: D24).
+    """
+
+    def fn(laws: Laws, batch: Batch, phi: Phi) -> tuple[Tensor, ReturnDist]:
+        assert laws.target_now is not None
+        now = temperature * (q_values(laws.target_now, phi) / temperature).log_softmax(-1)  # [B, A] τ log π
+        bonus = now.gather(1, batch.action[:, None]).squeeze(1).clamp(floor, 0.0)
+        log_pi = (q_values(laws.choose_next, phi) / temperature).log_softmax(-1)  # [B, A]
+        law = laws.target_next
+        returns = phi.back(law.atoms) - temperature * log_pi.unsqueeze(-1)  # [B, A, M] real
+        if law.taus is not None:
+            mean = (log_pi.exp().unsqueeze(-1) * returns).sum(1)
+            mixed = ReturnDist(phi.to(mean), law.log_probs[:, 0], law.taus[:, 0])
+        else:
+            weights = law.log_probs + log_pi.unsqueeze(-1)
+            mixed = ReturnDist(phi.to(returns).flatten(1), weights.flatten(1))  # [B, A·M]
+        return batch.reward + alpha * bonus, mixed
+
+    return Bootstrap(fn, needs_target_now=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from c2d.config import validate
 from c2d.envs.make import spec_of
-from c2d.envs.names import refuse_unnamed
+from c2d.envs.names import require_trusted_env
 from c2d.errors import UserError
 from c2d.sweep.directory import SweepDir
 from c2d.sweep.plan import Listing, PlannedRun
@@ -26,7 +26,7 @@ def listing_of(where: Path, failed: bool, named_envs: tuple[str, ...], threads: 
         if name not in wanted:
             continue
         own = row.config.env.removeprefix("gym/")
-        refuse_unnamed(row.config.env, own if own in named_envs else None, flag="--envs ")
+        require_trusted_env(row.config.env, own if own in named_envs else None, flag="--envs ")
         config = replace(row.config, threads=threads, device=device)
         validate(config)
         runs.append(PlannedRun(row.variant, config, spec_of(config.env, config.rules)))

@@ -35,7 +35,7 @@ class Entry:
     @property
     def total(self) -> int:
         """Steps of the whole run."""
-        return self.run.config.steps + self.run.config.agent.schedule.random_history
+        return self.run.config.steps + self.run.config.recipe.schedule.random_history
 
     def at(self, steps: int, score: float | None) -> None:
         """News of it."""

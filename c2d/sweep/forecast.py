@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from c2d.agents import parts
-from c2d.agents.recipe import Recipe
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.formatting import size
+from c2d.recipes import parts
+from c2d.recipes.recipe import Recipe
 from c2d.replay.frames import compressed
 from c2d.sweep.plan import PlannedRun
 from c2d.training.disk import replay_bytes
@@ -59,18 +59,18 @@ class Rates:
                 continue
             if rates:
                 for key in (run.config.env, run.spec.family):
-                    self._measured.setdefault((run.config.recipe, key), []).append(float(np.median(rates)))
+                    self._measured.setdefault((run.config.recipe_name, key), []).append(float(np.median(rates)))
 
     def of(self, run: PlannedRun) -> float | None:
         if self.stated is not None:
             return self.stated
         for key in (run.config.env, run.spec.family):
-            if found := self._measured.get((run.config.recipe, key)):
+            if found := self._measured.get((run.config.recipe_name, key)):
                 self.measured_used = True
                 return float(np.mean(found))
         if run.config.device != "cpu":
             return None  # the table is of a CPU
-        known = rate_table().get((run.spec.family, run.config.recipe), {})
+        known = rate_table().get((run.spec.family, run.config.recipe_name), {})
         if not known:
             return None
         threads = min(known, key=lambda count: abs(count - (run.config.threads or 1)))
@@ -101,10 +101,10 @@ def rate_table() -> dict[tuple[str, str], dict[int, float]]:
 
 def need(run: PlannedRun, rates: Rates) -> Need:
     """What a run takes from its beginning to its end."""
-    slots, frame = _slots(run, run.config.agent.schedule.replay_capacity), run.spec.frame_bytes
-    weights = _weights(run.config.agent, run.spec)
-    memory = _PROCESS + weights * _PER_WEIGHT + _in_memory(run, run.config.agent.schedule.replay_capacity)
-    if isinstance(run.config.agent.head, parts.Implicit | parts.Fraction):
+    slots, frame = _slots(run, run.config.recipe.schedule.replay_capacity), run.spec.frame_bytes
+    weights = _weights(run.config.recipe, run.spec)
+    memory = _PROCESS + weights * _PER_WEIGHT + _in_memory(run, run.config.recipe.schedule.replay_capacity)
+    if isinstance(run.config.recipe.head, parts.Implicit | parts.Fraction):
         memory += _MANY_ROWS
     without = weights * 4 + _BESIDE
     saved = without + (run.config.checkpoint.keep + 1) * weights * _SAVED_PER_WEIGHT + replay_bytes(slots, frame)
@@ -114,7 +114,7 @@ def need(run: PlannedRun, rates: Rates) -> Need:
 
 def _slots(run: PlannedRun, capacity: int) -> int:
     """How many slots of a replay of this capacity will be written."""
-    return min(capacity, run.config.agent.schedule.random_history + run.config.steps)
+    return min(capacity, run.config.recipe.schedule.random_history + run.config.steps)
 
 
 def _in_memory(run: PlannedRun, capacity: int) -> int:
@@ -162,7 +162,7 @@ def check_memory(runs: Sequence[PlannedRun], needs: Sequence[Need], memory: int,
         return
     run, largest = max(zip(runs, needs, strict=True), key=lambda pair: pair[1].memory)
     if largest.memory > memory:
-        capacity = run.config.agent.schedule.replay_capacity
+        capacity = run.config.recipe.schedule.replay_capacity
         left = memory - (largest.memory - _in_memory(run, capacity))
         smaller = range(_slots(run, capacity) // 1_000 * 1_000, 0, -1_000)
         fits = next((slots for slots in smaller if _in_memory(run, slots) <= left), None)

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from c2d.agents.sizes import available_memory
-from c2d.agents.trust import TRUSTED
 from c2d.config import to_json
 from c2d.errors import UserError
+from c2d.recipes.user_code import TRUSTED
 from c2d.sweep.board import BUDGET, Board, Entry
 from c2d.sweep.deaths import NODE_DIED, last_line, too_often, why
 from c2d.sweep.directory import SweepDir

@@ -14,13 +14,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from c2d.agents.recipes import RECIPES, adapt, find
 from c2d.config import FREE, Checkpointing, Config, default_config, to_json, validate
 from c2d.envs.games import BENCHMARK
 from c2d.envs.make import spec_of
 from c2d.envs.names import MINATAR_GAMES, resolve
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
+from c2d.recipes.rows import RECIPES, adapt, find
 from c2d.sweep.settings import Settings, Value, with_settings
 from c2d.sweep.variants import Variant
 
@@ -149,17 +149,17 @@ def _config(plan: Plan, base: _Base, variant: Variant, chosen: Settings) -> Conf
         return None  # told already
     config = replace(
         base.config,
-        recipe=variant.recipe,
+        recipe_name=variant.recipe,
         tensorboard=False,
         checkpoint=Checkpointing(keep=1),
-        agent=variant.change(adapt(find(variant.recipe), base.spec)),
+        recipe=variant.change(adapt(find(variant.recipe), base.spec)),
     )
     try:
         config = with_settings(config, {**plan.settings, **variant.settings, **chosen})
         if plan.iterations is not None:
             config = replace(config, iterations=plan.iterations)
         elif plan.steps is not None:
-            config = replace(config, iterations=-(-plan.steps // config.agent.schedule.steps_per_iteration))
+            config = replace(config, iterations=-(-plan.steps // config.recipe.schedule.steps_per_iteration))
         validate(config)
     except UserError as error:
         raise UserError(f"{variant_name(variant.name, chosen)}: {error}") from None

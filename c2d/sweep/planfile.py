@@ -21,10 +21,10 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from c2d.agents.trust import TRUSTED
-from c2d.envs.names import refuse_unnamed
+from c2d.envs.names import require_trusted_env
 from c2d.errors import UserError, did_you_mean
 from c2d.files import read_text
+from c2d.recipes.user_code import TRUSTED
 from c2d.sweep.plan import Plan
 from c2d.sweep.variants import Variant
 
@@ -80,7 +80,7 @@ def _plan(value: Any, stem: str, named_envs: tuple[str, ...]) -> Plan:
         variants.append(Variant(row["name"], row["recipe"], settings=dict(row.get("settings", {}))))
     envs = _strings(value.get("envs", []), "envs")
     for env in envs:
-        refuse_unnamed(env, env if env in named_envs else None, flag="--envs ")
+        require_trusted_env(env, env if env in named_envs else None, flag="--envs ")
     grid = {str(key): tuple(choices) if isinstance(choices, list) else (choices,)
             for key, choices in value.get("grid", {}).items()}  # fmt: skip
     settings = dict(value.get("settings", {}))

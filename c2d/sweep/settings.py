@@ -6,10 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from c2d.agents.exchange import exchange
-from c2d.agents.recipe import PARTS
 from c2d.config import Config, flat, from_json, to_json
 from c2d.errors import UserError, did_you_mean
+from c2d.recipes.recipe import PARTS, exchange
 
 Value = int | float | bool | str | None | list[Any]
 Settings = Mapping[str, Value]
@@ -23,7 +22,7 @@ _WORDS = {"true": True, "false": False, "none": None, "null": None}
 def with_settings(config: Config, settings: Settings) -> Config:
     """The config with these settings; parts first, since they decide what other settings there are."""
     parts = {name: str(value) for name, value in settings.items() if name in PARTS}
-    config = dataclasses.replace(config, agent=exchange(config.agent, parts))
+    config = dataclasses.replace(config, recipe=exchange(config.recipe, parts))
     tree = to_json(config)
     for name, value in settings.items():
         if name not in parts:
@@ -39,7 +38,7 @@ def _put(tree: dict[str, Any], name: str, value: Value) -> None:
     if name not in known:
         raise UserError(f'unknown setting "{name}".{did_you_mean(name, known)} `c2d train ENV --help` lists them')
     *path, last = name.replace("-", "_").split(".")
-    node = tree if (path or [last])[0] in tree else tree["agent"]
+    node = tree if (path or [last])[0] in tree else tree["recipe"]
     for part in path:
         node = node[part]
     node[last] = plain(value) if isinstance(value, str) else value

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from c2d.agents.recipes import find
 from c2d.envs.games import BENCHMARK
 from c2d.errors import UserError, did_you_mean
+from c2d.recipes.rows import find
 from c2d.sweep.plan import Plan
 from c2d.sweep.variants import MINATAR, MINATAR_C2D, PAPER, PAPER_CLAIMS, Variant, ablations
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from c2d.agents import parts
-from c2d.agents.recipe import Recipe
+from c2d.recipes import parts
+from c2d.recipes.recipe import Recipe
 
 
 class Variant(NamedTuple):

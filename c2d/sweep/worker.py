@@ -16,10 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from c2d.agents.trust import TRUSTED
 from c2d.config import Config, from_json
 from c2d.errors import UserError
 from c2d.files import open_own, read_file
+from c2d.recipes.user_code import TRUSTED
 from c2d.sweep.transfer import Inbox, Look, Outbox, Piece
 from c2d.training.checkpoint import Checkpoints
 from c2d.training.lock import InUse, locked

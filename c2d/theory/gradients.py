@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from c2d.returns.cramer import cramer
+from c2d.returns.losses import cramer
 from c2d.types import ReturnDist
 
 Loss = Callable[[ReturnDist, ReturnDist], Tensor]

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from c2d.returns.categorical import project
+from c2d.returns.losses import project
 from c2d.theory.control import bellman, greedy
 from c2d.theory.distances import cramer, energy, wasserstein
 from c2d.theory.examples import clipping_loss, counterexample, cycle, expansion

@@ -9,10 +9,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from c2d.returns.bellman import backup
-from c2d.returns.cramer import cramer
+from c2d.returns.bellman import at_action, backup, greedy, q_values
+from c2d.returns.losses import cramer
 from c2d.returns.phi import scaled_h
-from c2d.returns.values import at_action, greedy, q_values
 from c2d.types import ReturnDist
 
 

@@ -196,11 +196,11 @@ class Checkpoints:
         self.journal.read(session.replay, checkpoint.segments, head)
         try:
             _unpack_tensors(session, checkpoint.tensors, head, checkpoint.segments)
-            astray = session.restore(checkpoint.state)
+            mismatch = session.restore(checkpoint.state)
         except _WRONG as error:
             raise Damaged(f"{checkpoint.path} does not fit the run: {error}") from None
         self._segments = checkpoint.segments
-        return astray
+        return mismatch
 
     def adopt(self, path: Path | None) -> None:
         """Continue from `path`, or from none: older ones are kept as such; later ones, found damaged, are set aside."""
@@ -367,7 +367,7 @@ def _unpack_tensors(session: Session, arrays: dict[str, Any], head: int, segment
             raise ValueError(f"{name} is {tuple(stored.shape)} in the checkpoint, {tuple(tensor.shape)} in the run")
         tensor.detach().copy_(stored)
     session.replay.unpack(head - 1, head, parts["newest"])
-    session.replay.recount(segments[0].first if segments else head - 1, head, parts["sampler"])
+    session.replay.rebuild_index(segments[0].first if segments else head - 1, head, parts["sampler"])
 
 
 def _seal(data: bytes) -> dict[str, Any]:

@@ -17,7 +17,7 @@ _FIELDS = 16  # bytes per slot beside the frame
 def predicted_bytes(session: Session) -> int:
     """What checkpoints and replay will take at most, about."""
     config = session.config
-    schedule = config.agent.schedule
+    schedule = config.recipe.schedule
     slots = min(schedule.replay_capacity, schedule.random_history + config.steps)
     tensors = sum(tensor.nbytes for tensor in session.tensors().values())
     return replay_bytes(slots, session.replay.frame_bytes) + (config.checkpoint.keep + 1) * tensors

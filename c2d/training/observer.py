@@ -21,7 +21,7 @@ class Observer:
     def end(self, summary: dict[str, Any]) -> None: ...
 
 
-class Audience(Observer):
+class ObserverList(Observer):
     """Several observers as one. Notices from before the beginning are told after it."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:

@@ -19,7 +19,7 @@ _PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "minatar", "opencv-python-
 
 def passport(config: Config, env: Environment) -> dict[str, Any]:
     """The environment's rules plus what the learner does to rewards and time, and a hash of it all."""
-    recipe = config.agent
+    recipe = config.recipe
     phi = recipe.phi
     parameters = {"scaled_h": {"beta": phi.beta, "eps": phi.eps}, "h": {"eps": phi.eps}}.get(phi.kind, {})
     facts = {

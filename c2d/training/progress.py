@@ -30,7 +30,7 @@ def headline(header: dict[str, Any]) -> str:
     names = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
     doubt = f" | {header['resume']}" if header.get("resume") else ""
     return (
-        f"c2d train {config['env']} --recipe {config['recipe']} --seed {config['seed']} "
+        f"c2d train {config['env']} --recipe {config['recipe_name']} --seed {config['seed']} "
         f"--iterations {config['iterations']} | protocol {facts['protocol']} [{facts['hash']}] | {names} | "
         f"{config['device']}, {_count(header[MEASURED]['threads'], 'thread')}{doubt}"
     )

@@ -81,14 +81,14 @@ def continue_from(
     for path in checkpoints.newest_first():
         try:
             checkpoint = checkpoints.read(path, session)
-            astray = checkpoints.restore(checkpoint, session)
+            mismatch = checkpoints.restore(checkpoint, session)
         except Damaged as error:
             warn(f"checkpoint {path.name} cannot be used: {error}; the one before it is tried")
             session.close()
             session = make_session()
             continue
-        if astray:
-            warn(f"not exact: {astray}; a new game begins")
+        if mismatch:
+            warn(f"not exact: {mismatch}; a new game begins")
         checkpoints.adopt(path)
         return session, checkpoint
     return session, None

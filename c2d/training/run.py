@@ -18,7 +18,7 @@ from c2d.files import kind_of, read_end
 from c2d.training.checkpoint import Checkpoint, Checkpoints
 from c2d.training.disk import check_space
 from c2d.training.lock import InUse, locked
-from c2d.training.observer import Audience, EventLog, Observer
+from c2d.training.observer import EventLog, Observer, ObserverList
 from c2d.training.passport import machine, passport, versions
 from c2d.training.record import MEASURED, LineFile, line_of
 from c2d.training.resume import config_of, continue_from, refuse_differences, why_inexact
@@ -50,7 +50,7 @@ def run(config: Config, observers: Sequence[Observer] = (), stop: threading.Even
     run_dir = RunDir.open(config.directory)
     run_dir.refuse_links()
     with _held(run_dir):
-        return _Run(config, run_dir, Audience([*observers, EventLog()]), threads).finish(stop)
+        return _Run(config, run_dir, ObserverList([*observers, EventLog()]), threads).finish(stop)
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def _held(run_dir: RunDir) -> Iterator[None]:
 class _Run:
     """One process's part of a run."""
 
-    def __init__(self, config: Config, run_dir: RunDir, audience: Audience, threads: int) -> None:
+    def __init__(self, config: Config, run_dir: RunDir, audience: ObserverList, threads: int) -> None:
         self.config, self.run_dir, self.audience = config, run_dir, audience
         checkpoints = Checkpoints(run_dir.path, config.checkpoint.keep)
         resuming = run_dir.holds_run()
@@ -209,7 +209,7 @@ class _Run:
         before, *self.records = checkpoint.records
         unlike = why_inexact(before, now["versions"], now[MEASURED])
         self.header = {**before, **{name: now[name] for name in ("config", "passport", "resume")}}
-        if session.astray:
+        if session.mismatch:
             exact = "not exact, a new game begins"
         else:
             exact = f"exactness is not promised here: {', '.join(unlike)}" if unlike else now["resume"] or "exact"

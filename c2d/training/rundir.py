@@ -213,4 +213,4 @@ def load(run: str | os.PathLike[str], device: str = "cpu") -> Agent:
     spec = directory.read_spec()
     if kind_of(directory.weights) is None:
         raise UserError(f"{directory.path} holds no weights yet: they are written at the end of each iteration")
-    return Agent.from_file(directory.weights, directory.path, config.agent, spec, device)
+    return Agent.from_file(directory.weights, directory.path, config.recipe, spec, device)

@@ -132,7 +132,7 @@ class Saver:
 
     def _write_weights(self) -> None:
         session = self.session
-        agent = Agent(session.learner.online, session.config.agent, session.env.spec)
+        agent = Agent(session.learner.online, session.config.recipe, session.env.spec)
         if not agent.finite() and self.run_dir.weights.exists():
             self._warn("the network diverged: weights.safetensors keeps the last ones that were numbers")
             return

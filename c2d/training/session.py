@@ -14,13 +14,13 @@ from torch import Tensor
 
 from c2d.agents.actor import Actor
 from c2d.agents.build import build_learner, build_replay
-from c2d.agents.schedules import linear
+from c2d.agents.learner import linear
 from c2d.agents.sizes import check_training
 from c2d.config import Config
 from c2d.envs.make import make
-from c2d.envs.spec import Astray, FrameStack
+from c2d.envs.spec import FrameStack, ReplayMismatch
 from c2d.errors import UserError
-from c2d.training.seeding import integer, numpy_generator, torch_generator
+from c2d.seeding import integer, numpy_generator, torch_generator
 from c2d.types import GameEnd, Update
 
 _LARGEST_COUNT = 10**15  # no run makes so many steps
@@ -81,7 +81,7 @@ class Session:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        seed, recipe = config.seed, config.agent
+        seed, recipe = config.seed, config.recipe
         self.schedule = recipe.schedule
         self.env = make(config.env, config.rules, integer(seed, "environment"))
         self.stack = FrameStack(self.env.spec)
@@ -105,7 +105,7 @@ class Session:
         self.iteration = 0  # iterations completed
         self.tally = Tally()
         self.chosen: int | None = None  # the action that is being carried out; kept if the environment fails
-        self.astray: str | None = None  # why the game of a checkpoint could not be continued
+        self.mismatch: str | None = None  # why the game of a checkpoint could not be continued
         self.sound = True  # whether the run can be continued from what is here: not in the middle of learning
 
     @property
@@ -146,7 +146,7 @@ class Session:
             update = self.learner.update(
                 self.replay.sample(self.schedule.batch_size, self.sampling, self.config.device)
             )
-            self.replay.feedback(update.index, update.priority)
+            self.replay.feedback(update.indices, update.priority)
             for what, value in (("loss", update.loss), ("gradient", update.metrics["gradient_norm"])):
                 if not math.isfinite(value):
                     raise Diverged(
@@ -212,17 +212,17 @@ class Session:
             torch_rng.set_state(torch.frombuffer(bytearray(state["torch_generators"][name]), dtype=torch.uint8))
         try:
             self.env.restore(state["environment"])
-        except Astray as error:
-            self.chosen, self.astray = None, str(error)
+        except ReplayMismatch as error:
+            self.chosen, self.mismatch = None, str(error)
             self._begin()
-        return self.astray
+        return self.mismatch
 
     def close(self) -> None:
         self.env.close()
 
     def _begin(self) -> None:
-        opening = self.env.start()
-        self.stack.open(opening)
+        opening = self.env.reset()
+        self.stack.reset(opening)
         self.replay.begin(opening)
 
     def _interact(self, epsilon: float) -> GameEnd | None:
@@ -230,6 +230,6 @@ class Session:
             self.chosen = self.actor.act(self.stack.obs, epsilon)
         step = self.env.step(self.chosen)
         self.replay.add(self.chosen, step)
-        self.stack.follow(step)
+        self.stack.update(step)
         self.chosen = None
         return step.game

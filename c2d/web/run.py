@@ -164,8 +164,10 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
+        from c2d.config import upgraded
+
         found = self.small("config.json") or entry(self.header, "config")
-        return found if isinstance(found, dict) else {}
+        return upgraded(found) if isinstance(found, dict) else {}
 
     @property
     def steps(self) -> int:
@@ -174,7 +176,7 @@ class Run:
 
     @property
     def total(self) -> int:
-        return count(self.config, "iterations") * count(self.config, "agent", "schedule", "steps_per_iteration")
+        return count(self.config, "iterations") * count(self.config, "recipe", "schedule", "steps_per_iteration")
 
     def state(self, now: float) -> str:
         """running, finished, failed or stopped."""
@@ -220,7 +222,7 @@ class Run:
             "id": self.name,
             "name": self.name if self.name != "." else self.root.path.name,
             "env": text(config, "env", default="unknown"),
-            "recipe": text(config, "recipe", default="unknown"),
+            "recipe": text(config, "recipe_name", default="unknown"),
             "seed": number(config, "seed"),
             "protocol": text(config, "protocol"),
             "state": state,

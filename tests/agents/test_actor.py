@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from c2d.agents.actor import Actor
-from c2d.agents.schedules import linear
+from c2d.agents.learner import linear
 from c2d.returns.phi import identity, scaled_h
 from c2d.types import ReturnDist
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from c2d.agents.build import build_learner
-from c2d.agents.parts import Fraction, Mlp
-from c2d.agents.recipes import find
 from c2d.envs.spec import EnvSpec
+from c2d.recipes.parts import Fraction, Mlp
+from c2d.recipes.rows import find
 from tests.agents.test_learner import batch
 from tests.oracles import slow_losses
 

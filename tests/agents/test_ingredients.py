@@ -8,11 +8,11 @@ import torch
 
 from c2d.agents.actor import Actor
 from c2d.agents.build import build_learner, build_network, build_phi
-from c2d.agents.optimizer import CenteredRmsProp
-from c2d.agents.parts import Categorical, Mlp, Munchausen, PhiSpec, Quantile, RmsProp
-from c2d.agents.recipes import RECIPES, find
+from c2d.agents.learner import CenteredRmsProp
 from c2d.config import default_config
 from c2d.envs.spec import EnvSpec
+from c2d.recipes.parts import Categorical, Mlp, Munchausen, PhiSpec, Quantile, RmsProp
+from c2d.recipes.rows import RECIPES, find
 from c2d.training.session import Session
 from c2d.types import Batch
 from tests.agents.test_learner import batch, flat
@@ -71,10 +71,10 @@ def test_priority_is_the_root_of_the_loss():
     session.fill_history()
     data = session.replay.sample(8, np.random.default_rng(0))
     update = session.learner.update(data)
-    session.replay.feedback(update.index, update.priority)
-    stored = session.replay.sampler.state()["priorities"][update.index]
-    last = {i: p for i, p in zip(update.index.tolist(), update.priority.tolist(), strict=True)}
-    assert stored == pytest.approx([np.sqrt(last[i] + 1e-10) for i in update.index.tolist()], rel=1e-5)
+    session.replay.feedback(update.indices, update.priority)
+    stored = session.replay.sampler.state()["priorities"][update.indices]
+    last = {i: p for i, p in zip(update.indices.tolist(), update.priority.tolist(), strict=True)}
+    assert stored == pytest.approx([np.sqrt(last[i] + 1e-10) for i in update.indices.tolist()], rel=1e-5)
 
 
 def test_noisy_layers_make_greedy_actions_vary_and_evaluation_steady():
@@ -158,18 +158,18 @@ def test_centered_rmsprop_equals_its_formula():
 def test_n_step_tails_at_an_end_and_at_a_cut():
     """Rewards 1, 10, 100: from the last states of an episode only what is left is summed."""
     config = default_config("toy/sure", "rainbow")
-    assert config.agent.n_step == 3
+    assert config.recipe.n_step == 3
     from c2d.replay.buffer import Replay
-    from c2d.types import Opening, Step
+    from c2d.types import ResetFrame, Step
 
     spec = EnvSpec("toy/x", "gym", (1,), "float32", 1, 2, 1)
     frame = np.zeros(1, np.float32)
     for terminal in (True, False):
         replay = Replay(spec, 20, n_step=3, gamma=0.5, truncation="bootstrap")
-        replay.begin(Opening(frame))
+        replay.begin(ResetFrame(frame))
         for number, reward in enumerate((1.0, 10.0, 100.0)):
             last = number == 2
-            opening = Opening(frame) if last else None
+            opening = ResetFrame(frame) if last else None
             replay.add(0, Step(frame, reward, last and terminal, last and not terminal, opening, None))
         read: Batch = replay.read(np.array([0, 1, 2]))
         assert read.reward.tolist() == [1 + 5 + 25, 10 + 50, 100]

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from c2d.agents.build import build_learner
-from c2d.agents.optimizer import Adam
-from c2d.agents.parts import Conjugated, MinAtar, Mlp, Optim
-from c2d.agents.recipe import Recipe
+from c2d.agents.learner import FusedAdam
 from c2d.envs.spec import EnvSpec
-from c2d.returns.bootstrap import Bootstrap
+from c2d.recipes.parts import Adam, Conjugated, MinAtar, Mlp
+from c2d.recipes.recipe import Recipe
+from c2d.returns.bellman import Bootstrap
 from c2d.types import Batch, ReturnDist
 from tests.oracles.slow_cramer import squared_cramer
 from tests.oracles.slow_returns import backed_up_atom, expected_return
@@ -23,7 +23,7 @@ EPS, BETA = 0.001, 1.99  # of the paper's φ
 
 
 def make(optim=None, encoder=None, seed=0):
-    recipe = Recipe(encoder=encoder or Mlp((8,)), head=HEAD, optim=optim or Optim(learning_rate=1e-3))
+    recipe = Recipe(encoder=encoder or Mlp((8,)), head=HEAD, optim=optim or Adam(learning_rate=1e-3))
     env = PLANES if isinstance(encoder, MinAtar) else VECTOR
     return build_learner(recipe, env, torch.Generator().manual_seed(seed), torch.Generator())
 
@@ -43,7 +43,7 @@ def batch(size=16, planes=False, seed=0, weight=None):
         discount=torch.where(torch.rand(size, generator=rng) < 0.2, 0.0, 0.99),
         next_obs=obs(),
         weight=torch.ones(size) if weight is None else weight,
-        index=torch.arange(100, 100 + size),
+        indices=torch.arange(100, 100 + size),
     )
 
 
@@ -103,7 +103,7 @@ class NumpyAdam:
 @pytest.mark.parametrize("clip", [10.0, 0.05, None])
 def test_keras_form_of_adam(clip):
     """Seven steps, each from where the learner stands; ε is large enough to matter."""
-    optim = Optim(learning_rate=1e-2, eps=1e-2, clip_norm=clip, eps_form="keras")
+    optim = Adam(learning_rate=1e-2, eps=1e-2, clip_norm=clip, eps_form="keras")
     learner = make(optim)
     oracle = NumpyAdam(len(flat(learner.online)), optim)
     for seed in range(7):
@@ -120,7 +120,7 @@ def test_keras_form_of_adam(clip):
 
 
 def test_torch_form_of_adam():
-    optim = Optim(learning_rate=1e-2, eps=1e-2, clip_norm=None, eps_form="torch")
+    optim = Adam(learning_rate=1e-2, eps=1e-2, clip_norm=None, eps_form="torch")
     learner = make(optim)
     parameter = flat(learner.online).requires_grad_()
     plain = torch.optim.Adam([parameter], lr=1e-2, eps=1e-2)
@@ -133,9 +133,9 @@ def test_torch_form_of_adam():
 
 
 def test_a_parameter_without_a_gradient_stays_and_its_later_steps_are_counted_with_the_others():
-    optim = Optim(learning_rate=1e-2, eps=1e-2, clip_norm=None, eps_form="keras")
+    optim = Adam(learning_rate=1e-2, eps=1e-2, clip_norm=None, eps_form="keras")
     always, late = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
-    adam, oracle = Adam([always, late], optim), NumpyAdam(3, optim)
+    adam, oracle = FusedAdam([always, late], optim), NumpyAdam(3, optim)
     always.grad = torch.full((3,), 0.5)
     adam.step()
     assert torch.equal(late, torch.ones(3)) and not torch.equal(always, torch.ones(3))
@@ -148,13 +148,13 @@ def test_a_parameter_without_a_gradient_stays_and_its_later_steps_are_counted_wi
 
 def test_learning_rate_falls_linearly_with_updates():
     """From the first update to update `decay_updates`, and stays there; without a final rate it never changes."""
-    learner = make(Optim(learning_rate=1e-2, learning_rate_final=2e-3, decay_updates=4))
+    learner = make(Adam(learning_rate=1e-2, learning_rate_final=2e-3, decay_updates=4))
     rates = []
     for _ in range(7):
         rates.append(learner.optimizers[0].learning_rate)
         learner.update(batch())
     assert rates == pytest.approx([1e-2, 8e-3, 6e-3, 4e-3, 2e-3, 2e-3, 2e-3])
-    learner = make(Optim(learning_rate=1e-2))
+    learner = make(Adam(learning_rate=1e-2))
     learner.update(batch())
     assert learner.optimizers[0].learning_rate == 1e-2
 
@@ -162,7 +162,7 @@ def test_learning_rate_falls_linearly_with_updates():
 def test_the_two_forms_differ():
     moves = []
     for form in ("keras", "torch"):
-        learner = make(Optim(learning_rate=1e-2, eps=1e-2, eps_form=form))
+        learner = make(Adam(learning_rate=1e-2, eps=1e-2, eps_form=form))
         before = flat(learner.online)
         learner.update(batch())
         moves.append((flat(learner.online) - before).norm())
@@ -172,14 +172,12 @@ def test_the_two_forms_differ():
 def test_huge_gradients_act_as_if_scaled_to_the_bound():
     """Weights of a thousand: the step equals that of the gradient scaled to norm 10, with an ε of that order."""
     data = batch(weight=torch.full((16,), 1000.0))
-    optim = Optim(learning_rate=1e-2, eps=1.0, clip_norm=10.0)
+    optim = Adam(learning_rate=1e-2, eps=1.0, clip_norm=10.0)
     learner = make(optim)
     before, (_, _, g, _) = flat(learner.online), gradient(learner, data)
     update = learner.update(data)
     assert g.norm() > 100
-    wanted = NumpyAdam(len(before), Optim(learning_rate=1e-2, eps=1.0, clip_norm=None)).step(
-        before, g * 10.0 / g.norm()
-    )
+    wanted = NumpyAdam(len(before), Adam(learning_rate=1e-2, eps=1.0, clip_norm=None)).step(before, g * 10.0 / g.norm())
     np.testing.assert_allclose((flat(learner.online) - before).numpy(), wanted - before.numpy(), rtol=1e-3, atol=1e-6)
     assert update.metrics["gradient_norm"] == pytest.approx(float(g.norm()), rel=1e-4)  # before clipping
 
@@ -188,7 +186,7 @@ def test_small_gradients_are_not_clipped():
     data = batch()
     moves = []
     for clip in (1e6, None):
-        learner = make(Optim(learning_rate=1e-2, clip_norm=clip))
+        learner = make(Adam(learning_rate=1e-2, clip_norm=clip))
         before = flat(learner.online)
         learner.update(data)
         moves.append(flat(learner.online) - before)
@@ -208,7 +206,7 @@ def test_what_an_update_reports(planes):
         predicted = list(zip(atoms[b].tolist(), probs[b].tolist(), strict=True))
         wanted = list(zip(target.atoms[b].tolist(), target.log_probs[b].exp().tolist(), strict=True))
         assert update.priority[b] == pytest.approx(float(squared_cramer(predicted, wanted)), rel=1e-3)
-    np.testing.assert_array_equal(update.index, np.arange(100, 116))
+    np.testing.assert_array_equal(update.indices, np.arange(100, 116))
     assert update.metrics["gradient_norm"] == pytest.approx(float(g.norm()), rel=1e-3)
     assert update.metrics["atom_min"] == pytest.approx(float(atoms.min()), rel=1e-4)  # of the sampled actions only
     assert update.metrics["atom_max"] == pytest.approx(float(atoms.max()), rel=1e-4)
@@ -238,7 +236,7 @@ def test_zero_weight_hides_a_sample():
 
 
 def test_loss_falls_on_a_fixed_batch():
-    learner, data = make(Optim(learning_rate=3e-3)), batch()
+    learner, data = make(Adam(learning_rate=3e-3)), batch()
     losses = [learner.update(data).loss for _ in range(150)]
     assert np.mean(losses[-10:]) < 0.2 * losses[0]
 

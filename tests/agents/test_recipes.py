@@ -5,15 +5,15 @@ import dataclasses
 import pytest
 
 from c2d.agents.build import BOOTSTRAPS, HEADS, LOSSES, OPTIMIZERS, SAMPLERS, build_phi
-from c2d.agents.parts import Conjugated, Cramer, Greedy, MinAtar, Mlp, Nature, Uniform
-from c2d.agents.recipe import PARTS, Recipe
-from c2d.agents.recipes import RECIPES, adapt, find
 from c2d.config import default_config
 from c2d.envs.protocols import PROTOCOLS
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
-from c2d.returns.bootstrap import greedy_bootstrap
-from c2d.returns.cramer import cramer
+from c2d.recipes.parts import Conjugated, Cramer, Greedy, MinAtar, Mlp, Nature, Uniform
+from c2d.recipes.recipe import PARTS, Recipe
+from c2d.recipes.rows import RECIPES, adapt, find
+from c2d.returns.bellman import greedy_bootstrap
+from c2d.returns.losses import cramer
 from c2d.returns.phi import KINDS
 
 
@@ -55,8 +55,8 @@ def test_table_of_c2d_settings():
 def test_training_volume_is_50_million_steps():
     config = default_config("breakout")
     assert config.steps == 50_000_000
-    assert config.agent.schedule.steps_per_iteration == 250_000 and config.iterations == 200
-    assert config.agent == find("c2d")
+    assert config.recipe.schedule.steps_per_iteration == 250_000 and config.iterations == 200
+    assert config.recipe == find("c2d")
 
 
 def test_table_of_atari_settings():

@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from c2d.agents.build import build_network, parameter_count
-from c2d.agents.limits import check_recipe
-from c2d.agents.parts import (
+from c2d.envs.spec import EnvSpec
+from c2d.errors import UserError
+from c2d.recipes.parts import (
+    Adam,
     Categorical,
     Conjugated,
     Cramer,
@@ -19,7 +21,6 @@ from c2d.agents.parts import (
     Implicit,
     Munchausen,
     Nature,
-    Optim,
     PhiSpec,
     Prioritized,
     Quantile,
@@ -29,9 +30,8 @@ from c2d.agents.parts import (
     Squared,
     Uniform,
 )
-from c2d.agents.recipes import RECIPES, ROWS, find
-from c2d.envs.spec import EnvSpec
-from c2d.errors import UserError
+from c2d.recipes.rows import RECIPES, ROWS, find
+from c2d.recipes.validation import check_recipe
 
 ATARI = EnvSpec("atari/breakout", "atari", (1, 84, 84), "uint8", 4, 4, 4)
 # Dopamine's TensorFlow agents place Adam's ε as Keras does, its JAX agents (optax) as PyTorch does.
@@ -42,25 +42,25 @@ TAUS = Implicit(64, 64, 32, 64, 512)
 # head, loss, bootstrap, sampler, n, optimizer, initial weights
 BASELINES = {
     "dqn": (Scalar(512), Huber(1.0), Greedy(), Uniform(), 1, RmsProp(2.5e-4, 0.95, 1e-5, None), "glorot"),
-    "dqn-adam": (Scalar(512), Squared(), Greedy(), Uniform(), 1, Optim(6.25e-5, eps=1.5e-4, **JAX), "glorot"),
-    "c51": (GRID, CrossEntropy(), Greedy(), Uniform(), 1, Optim(2.5e-4, eps=3.125e-4, **TF), "fan-in"),
+    "dqn-adam": (Scalar(512), Squared(), Greedy(), Uniform(), 1, Adam(6.25e-5, eps=1.5e-4, **JAX), "glorot"),
+    "c51": (GRID, CrossEntropy(), Greedy(), Uniform(), 1, Adam(2.5e-4, eps=3.125e-4, **TF), "fan-in"),
     "qr-dqn": (
         Quantile(200, 512), QuantileHuber(1.0), Greedy(), Prioritized(0.5, 0.0, 1e-10), 3,
-        Optim(5e-5, eps=3.125e-4, **JAX), "fan-in",
+        Adam(5e-5, eps=3.125e-4, **JAX), "fan-in",
     ),
-    "iqn": (TAUS, QuantileHuber(1.0), Greedy(), Uniform(), 3, Optim(5e-5, eps=3.125e-4, **TF), "fan-in"),
+    "iqn": (TAUS, QuantileHuber(1.0), Greedy(), Uniform(), 3, Adam(5e-5, eps=3.125e-4, **TF), "fan-in"),
     "munchausen-iqn": (
-        TAUS, QuantileHuber(1.0), Munchausen(0.9, 0.03, -1.0), Uniform(), 1, Optim(5e-5, eps=3.125e-4, **TF), "fan-in",
+        TAUS, QuantileHuber(1.0), Munchausen(0.9, 0.03, -1.0), Uniform(), 1, Adam(5e-5, eps=3.125e-4, **TF), "fan-in",
     ),
     "fqf": (
         Fraction(32, 64, 512, 0.0, 2.5e-9, 0.95, 1e-5), QuantileHuber(1.0), Greedy(), Uniform(), 1,
-        Optim(5e-5, eps=3.125e-4, **TF), "fan-in",
+        Adam(5e-5, eps=3.125e-4, **TF), "fan-in",
     ),
     "rainbow": (
-        GRID, CrossEntropy(), Greedy(), Prioritized(0.5, 0.5, 1e-10), 3, Optim(6.25e-5, eps=1.5e-4, **TF), "fan-in",
+        GRID, CrossEntropy(), Greedy(), Prioritized(0.5, 0.5, 1e-10), 3, Adam(6.25e-5, eps=1.5e-4, **TF), "fan-in",
     ),
     "rainbow-full": (
-        GRID, CrossEntropy(), Double(), Prioritized(0.5, 0.5, 1e-10), 3, Optim(6.25e-5, eps=1.5e-4, **JAX), "glorot",
+        GRID, CrossEntropy(), Double(), Prioritized(0.5, 0.5, 1e-10), 3, Adam(6.25e-5, eps=1.5e-4, **JAX), "glorot",
     ),
 }  # fmt: skip
 

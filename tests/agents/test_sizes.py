@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from c2d.agents import parts, sizes
+from c2d.agents import sizes
 from c2d.agents.build import build_network
-from c2d.agents.recipes import RECIPES, adapt
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
+from c2d.recipes import parts
+from c2d.recipes.rows import RECIPES, adapt
 
 ATARI = EnvSpec("atari/x", "atari", (1, 84, 84), "uint8", 4, 18, 4)
 MINATAR = EnvSpec("minatar/x", "minatar", (7, 10, 10), "uint8", 1, 6, 1)

@@ -54,8 +54,8 @@ def test_cartpole_trains_from_python(tmp_path):
 import c2d
 from dataclasses import replace
 config = c2d.default_config("gym/CartPole-v1", iterations=1, threads=1, run_dir="run")
-schedule = replace(config.agent.schedule, steps_per_iteration=40, random_history=20)
-print(c2d.train(replace(config, agent=replace(config.agent, schedule=schedule)), progress=False).state)
+schedule = replace(config.recipe.schedule, steps_per_iteration=40, random_history=20)
+print(c2d.train(replace(config, recipe=replace(config.recipe, schedule=schedule)), progress=False).state)
 """
     out, err = told(code, tmp_path)
     assert out == "finished\n" and err == "" and not (tmp_path / "run" / "tensorboard").exists()

@@ -104,19 +104,19 @@ def test_the_bare_emulator_plays_what_it_is_told():
 def test_the_loop_is_that_of_training_at_its_least_exploration():
     config = loop.loop_config("gym/CartPole-v1")
     session = Session(config)
-    assert session.epsilon == config.agent.schedule.epsilon_min
-    assert config.agent.schedule.replay_capacity == 100_000
-    trained = default_config("gym/CartPole-v1").agent.schedule
-    assert config.agent.schedule.update_period == trained.update_period
-    assert config.agent.schedule.batch_size == trained.batch_size
+    assert session.epsilon == config.recipe.schedule.epsilon_min
+    assert config.recipe.schedule.replay_capacity == 100_000
+    trained = default_config("gym/CartPole-v1").recipe.schedule
+    assert config.recipe.schedule.update_period == trained.update_period
+    assert config.recipe.schedule.batch_size == trained.batch_size
     assert not config.compress_replay and loop.loop_config("breakout").compress_replay
 
 
 def test_clocks_count_every_call_and_leave_no_trace(monkeypatch):
     monkeypatch.setattr(loop, "HISTORY", 50)
     config = loop.loop_config("toy/sure")
-    schedule = replace(config.agent.schedule, update_period=2)
-    session = Session(replace(config, agent=replace(config.agent, schedule=schedule)))
+    schedule = replace(config.recipe.schedule, update_period=2)
+    session = Session(replace(config, recipe=replace(config.recipe, schedule=schedule)))
     session.fill_history()
     with loop._clocks(session) as spent:
         made = loop.window(session, 0.0, least_updates=3)
@@ -175,7 +175,7 @@ def test_bad_input_is_named_before_anything_is_measured(monkeypatch, arguments, 
 
 
 def test_all_recipes_one_line_each(capsys, monkeypatch, tmp_path):
-    from c2d.agents import recipes
+    from c2d.recipes import rows as recipes
 
     monkeypatch.setattr(recipes, "RECIPES", {name: recipes.RECIPES[name] for name in ("c2d", "dqn")})
     file = tmp_path / "rows.json"
@@ -207,8 +207,8 @@ def test_padding_is_checked(capsys):
 def test_operations_are_counted_in_c_too():
     """Nature's encoder with 32 pictures, forward twice and backward, by hand: 2 per product and sum."""
     config = loop.loop_config("breakout")
-    schedule = replace(config.agent.schedule, random_history=60, replay_capacity=100)
-    session = Session(replace(config, agent=replace(config.agent, schedule=schedule)))
+    schedule = replace(config.recipe.schedule, random_history=60, replay_capacity=100)
+    session = Session(replace(config, recipe=replace(config.recipe, schedule=schedule)))
     session.fill_history()
     first, second, third, dense = 400 * 32 * 256, 81 * 64 * 512, 49 * 64 * 576, 3136 * 512
     heads = 512 * 128 + 128 * 512 + 1024 * 128

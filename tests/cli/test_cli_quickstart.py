@@ -17,8 +17,8 @@ full_config = quickstart.quickstart_config
 
 def tiny(seed):
     config = full_config(seed)
-    agent = tiny_config(config.env, "unused").agent
-    return replace(config, iterations=1, tensorboard=False, agent=agent)
+    agent = tiny_config(config.env, "unused").recipe
+    return replace(config, iterations=1, tensorboard=False, recipe=agent)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def exit_code(words) -> int:
 def test_full_config_is_the_games_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = full_config(5)
-    assert (config.env, config.recipe, config.seed) == ("minatar/breakout", "c2d", 5)
+    assert (config.env, config.recipe_name, config.seed) == ("minatar/breakout", "c2d", 5)
     assert config.iterations == quickstart.ITERATIONS and config.run_dir == "runs/quickstart-s5"
     assert quickstart.RANDOM_GAMES >= 100 and quickstart.GAMES == 30 and quickstart.GOAL == 4.0
 

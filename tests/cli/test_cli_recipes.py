@@ -2,12 +2,12 @@
 
 import pytest
 
-from c2d.agents.parts import Prioritized, Quantile, RmsProp
-from c2d.agents.recipes import RECIPES
-from c2d.agents.trust import TRUSTED
 from c2d.cli.main import main
 from c2d.cli.train import read
 from c2d.config import validate
+from c2d.recipes.parts import Prioritized, Quantile, RmsProp
+from c2d.recipes.rows import RECIPES
+from c2d.recipes.user_code import TRUSTED
 
 
 def refused(capsys, *words):
@@ -64,7 +64,7 @@ def test_parts_can_be_exchanged_and_set():
     config = read(["minatar/breakout", "--head", "quantile", "--head.atoms", "20", "--loss", "quantile-huber",
                    "--loss.kappa", "0.5", "--sampler", "prioritized", "--sampler.exponent", "0.7", "--noisy", "True",
                    "--optim", "rmsprop", "--phi.kind", "symlog", "--schedule.polyak", "0.01"])  # fmt: skip
-    agent = config.agent
+    agent = config.recipe
     assert agent.head == Quantile(atoms=20, hidden=128)  # of the size that the scale chose
     assert agent.loss.kappa == 0.5 and agent.sampler == Prioritized(exponent=0.7) and agent.noisy
     assert isinstance(agent.optim, RmsProp) and agent.optim.learning_rate == 1e-3

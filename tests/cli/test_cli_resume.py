@@ -59,7 +59,7 @@ def test_fork(stopped, tmp_path, capsys):
     words = ["resume", str(stopped), "--fork", str(tmp_path / "new"), "--optim.learning-rate", "0.001"]
     assert main(words) == 0
     assert "resumed from the checkpoint at step 100" in capsys.readouterr().out
-    assert json.loads((tmp_path / "new" / "config.json").read_text())["agent"]["optim"]["learning_rate"] == 0.001
+    assert json.loads((tmp_path / "new" / "config.json").read_text())["recipe"]["optim"]["learning_rate"] == 0.001
     assert (stopped / "records.jsonl").read_bytes() == before
     assert "exists already; name a new directory" in refused(capsys, *words)
 

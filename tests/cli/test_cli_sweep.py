@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from c2d.agents.trust import TRUSTED
 from c2d.cli.main import main
+from c2d.recipes.user_code import TRUSTED
 from c2d.sweep.directory import SweepDir
 from c2d.sweep.plan import multiply
 from c2d.training.lock import locked

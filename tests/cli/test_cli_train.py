@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from c2d.agents.parts import MinAtar, Mlp, Nature
 from c2d.cli.main import main
 from c2d.cli.train import read
 from c2d.config import default_config, to_json
 from c2d.errors import UserError
+from c2d.recipes.parts import MinAtar, Mlp, Nature
 from c2d.training import progress
 
 SHORT = ["--schedule.steps-per-iteration", "60", "--schedule.random-history", "40", "--schedule.replay-capacity", "500",
@@ -45,9 +45,9 @@ def test_settings_reach_the_config():
             "3",
         ]
     )
-    assert (config.env, config.agent.head.atoms, config.seed, config.agent.n_step) == ("atari/breakout", 7, 3, 3)
-    assert config.agent.optim.clip_norm is None and config.rules.sticky == 0
-    assert config.agent.schedule == default_config("breakout").agent.schedule
+    assert (config.env, config.recipe.head.atoms, config.seed, config.recipe.n_step) == ("atari/breakout", 7, 3, 3)
+    assert config.recipe.optim.clip_norm is None and config.rules.sticky == 0
+    assert config.recipe.schedule == default_config("breakout").recipe.schedule
 
 
 @pytest.mark.parametrize("words", [["--seed", "3", "breakout"], ["--seed=3", "breakout"], ["breakout", "--seed", "3"]])
@@ -56,10 +56,10 @@ def test_environment_may_stand_anywhere(words):
 
 
 def test_recipe_protocol_and_encoder_decide_the_defaults():
-    assert read(["pong", "--recipe", "c2d-channel"]).agent.encoder == Nature(norm="channel")
+    assert read(["pong", "--recipe", "c2d-channel"]).recipe.encoder == Nature(norm="channel")
     assert read(["pong", "--protocol", "dopamine"]).rules.life_loss_ends_episode is False
-    assert read(["pong", "--encoder", "minatar", "--encoder.channels", "4"]).agent.encoder == MinAtar(channels=4)
-    assert read(["gym/CartPole-v1", "--encoder.widths", "32", "16"]).agent.encoder == Mlp((32, 16))
+    assert read(["pong", "--encoder", "minatar", "--encoder.channels", "4"]).recipe.encoder == MinAtar(channels=4)
+    assert read(["gym/CartPole-v1", "--encoder.widths", "32", "16"]).recipe.encoder == Mlp((32, 16))
 
 
 def test_config_file_then_settings(tmp_path):

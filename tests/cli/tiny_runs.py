@@ -9,15 +9,15 @@ from c2d import default_config, train
 def tiny_config(env: str, path: Path | str, steps: int = 40, iterations: int = 1):
     config = default_config(env, iterations=iterations, run_dir=str(path), tensorboard=False, threads=1)
     schedule = replace(
-        config.agent.schedule,
+        config.recipe.schedule,
         steps_per_iteration=steps,
         random_history=40,
         replay_capacity=200,
         batch_size=4,
         update_period=8,
     )
-    head = replace(config.agent.head, atoms=4, hidden=8, embedding=8)
-    return replace(config, agent=replace(config.agent, schedule=schedule, head=head))
+    head = replace(config.recipe.head, atoms=4, hidden=8, embedding=8)
+    return replace(config, recipe=replace(config.recipe, schedule=schedule, head=head))
 
 
 def tiny_run(env: str, path: Path | str) -> Path:

@@ -35,7 +35,7 @@ def test_same_seed_same_game_and_another_seed_another() -> None:
     traces = []
     for seed in (5, 5, 6):
         game = AtariGame("mspacman", PAPER, seed)
-        game.start()
+        game.reset()
         traces.append(play(game, 250, seed=1))
     assert traces[0] == traces[1] != traces[2]
 
@@ -65,8 +65,8 @@ def test_restoring_in_a_fresh_process_is_exact(key: str, tmp_path: Path, monkeyp
 @pytest.mark.parametrize("key", ["breakout", "qbert"])
 def test_saving_and_restart_points_disturb_nothing(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, saved = (AtariGame(key, PAPER, 2) for _ in range(2))
-    plain.start()
-    saved.start()
+    plain.reset()
+    saved.reset()
     for number in range(40):
         saved.save()
         monkeypatch.setattr(atari, "RESTART_EVERY", 1_000)
@@ -77,12 +77,12 @@ def test_saving_and_restart_points_disturb_nothing(key: str, monkeypatch: pytest
 
 def test_a_returned_frame_is_never_overwritten() -> None:
     game = AtariGame("breakout", PAPER, 0)
-    frames = [game.start().frame]
+    frames = [game.reset().frame]
     for number in range(150):
         step = game.step(number % 4)
         frames.append(step.frame)
-        if step.opening is not None:
-            frames.append(step.opening.frame)
+        if step.reset is not None:
+            frames.append(step.reset.frame)
     kept = [frame.copy() for frame in frames[:75]]
     for number in range(50):
         game.step(number % 4)
@@ -105,7 +105,7 @@ def test_a_returned_frame_is_never_overwritten() -> None:
 def test_frames_are_the_pooled_screens_resized_by_opencv(key: str, changes: dict) -> None:
     rules = replace(PROTOCOLS["dopamine"], **changes)
     game = AtariGame(key, rules, 1)
-    game.start()
+    game.reset()
     kernel = {"area": cv2.INTER_AREA, "linear": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST}[rules.resize]
     screens: list[np.ndarray] = []
     act = game._act
@@ -119,7 +119,7 @@ def test_frames_are_the_pooled_screens_resized_by_opencv(key: str, changes: dict
     for number in range(60):
         screens.clear()
         step = game.step(number % game.spec.actions)
-        assert step.opening is None
+        assert step.reset is None
         size = (rules.frame_size, rules.frame_size)
         wanted = cv2.resize(np.maximum(screens[-2], screens[-1]), size, interpolation=kernel)
         np.testing.assert_array_equal(step.frame[0], wanted)
@@ -142,7 +142,7 @@ def test_shapes_action_sets_and_pictures() -> None:
     assert game.spec.obs_shape == (4, 84, 84) and game.spec.actions == 4
     full = AtariGame("breakout", replace(PAPER, full_action_set=True), 0)
     assert full.spec.actions == 18
-    full.start()
+    full.reset()
     assert full.render().shape == (210, 160, 3)
 
 
@@ -159,7 +159,7 @@ def test_the_spec_needs_no_emulator_and_is_that_of_the_game(full: bool) -> None:
     rules = replace(PAPER, full_action_set=full, frame_size=50, stack=3, action_repeat=2, opening_count=1)
     for key in ("freeway", "skiing"):
         game = AtariGame(key, rules, 0)
-        frame = game.start().frame
+        frame = game.reset().frame
         assert spec_of(f"atari/{key}", rules) == game.spec
         assert (frame.shape, frame.dtype.name) == (game.spec.frame_shape, game.spec.frame_dtype)
         for action in range(game.spec.actions):
@@ -189,6 +189,6 @@ def test_without_the_emulator_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_emulator_prints_nothing() -> None:
-    code = "from c2d.envs.make import make; make('pong', None, 0).start()"
+    code = "from c2d.envs.make import make; make('pong', None, 0).reset()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout == done.stderr == ""

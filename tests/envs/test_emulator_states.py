@@ -13,7 +13,7 @@ from c2d.envs.atari import AtariGame
 from c2d.envs.games import BENCHMARK, GAMES
 from c2d.envs.minatar import MinAtarGame
 from c2d.envs.protocols import PROTOCOLS, GymRules, MinAtarRules
-from c2d.envs.spec import Astray
+from c2d.envs.spec import ReplayMismatch
 from c2d.envs.toy import ToyGame
 from c2d.envs.trial import first_difference, play, unequal, why_not_exact
 
@@ -88,7 +88,7 @@ def test_a_restored_game_is_saved_as_the_one_that_was_never_stopped(monkeypatch:
 
 def test_a_game_that_turns_out_another_is_astray(saved: trial.Trial) -> None:
     state = {**saved.states[90], "restart": None, "actions": bytes(90)}
-    with pytest.raises(Astray, match="atari/breakout: the game, played again with its 90 actions, is not the one"):
+    with pytest.raises(ReplayMismatch, match="breakout: the game, played again with its 90 actions, is not"):
         game().restore(state)
 
 
@@ -164,7 +164,7 @@ def test_damaged_counters(saved: trial.Trial, changes: dict, message: str) -> No
 @pytest.mark.parametrize("value", [7, -1, "1", True, None, 2**70])
 def test_actions_of_other_families_are_checked(value: object) -> None:
     env = MinAtarGame("breakout", MinAtarRules(), 0)
-    env.start()
+    env.reset()
     with pytest.raises(ValueError, match=r"action 1 of the game is .*; accepted: 0 to 2"):
         env.restore({**env.save(), "actions": [0, value]})
     with pytest.raises(ValueError, match="the actions of the game are str, not a list"):
@@ -212,7 +212,7 @@ def test_damaged_older_states(damage) -> None:
 def test_an_older_state_of_qbert_begins_a_new_game() -> None:
     env = game("qbert")
     play(env, 30, [])
-    with pytest.raises(Astray, match="atari/qbert: the game was saved in a way that does not bring it back"):
+    with pytest.raises(ReplayMismatch, match="atari/qbert: the game was saved in a way that does not bring it back"):
         game("qbert").restore(older(env))
 
 

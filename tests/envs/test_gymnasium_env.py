@@ -21,19 +21,19 @@ def own(name: str, rules: GymRules | None = None, seed: int = 0) -> GymnasiumGam
 def test_a_registered_environment_plays_whole_episodes() -> None:
     game = make("CartPole-v1", None, 0)
     assert (game.spec.frame_shape, game.spec.frame_dtype, game.spec.actions) == ((4,), "float32", 2)
-    game.start()
+    game.reset()
     steps = 0
     while (step := game.step(0)).game is None:
         steps += 1
-    assert step.terminal and not step.truncated and step.opening is not None
+    assert step.terminal and not step.truncated and step.reset is not None
     assert step.game == (steps + 1, steps + 1)
     assert abs(step.frame[2]) > 0.2  # the fallen pole, not the next episode's upright one
-    assert abs(step.opening.frame[2]) < 0.06
+    assert abs(step.reset.frame[2]) < 0.06
 
 
 def test_the_time_limit_is_a_truncation() -> None:
     game = make("gym/MountainCar-v0", None, 0)
-    game.start()
+    game.reset()
     steps = [game.step(1) for _ in range(200)]
     assert steps[-1].truncated and not steps[-1].terminal and steps[-1].game == (-200.0, 200)
     assert not any(step.truncated or step.terminal for step in steps[:-1])
@@ -46,17 +46,17 @@ def test_terminated_and_truncated_are_kept_apart_and_terminal_outweighs() -> Non
         ("BothEnds", (2, True, False)),
     ]:
         game = own(name)
-        game.start()
+        game.reset()
         steps = [game.step(0) for _ in range(ends[0])]
         assert (steps[-1].terminal, steps[-1].truncated) == ends[1:]
         assert steps[-1].game == (sum((1.0, 2.0, 3.0, 4.0)[: ends[0]]), ends[0])
         assert steps[-1].frame[0] == ends[0]  # the true last observation
-        assert steps[-1].opening is not None and steps[-1].opening.frame[0] == 0
+        assert steps[-1].reset is not None and steps[-1].reset.frame[0] == 0
 
 
 def test_a_cap_of_our_own_truncates() -> None:
     game = own("Scripted", GymRules(cap_steps=2))
-    game.start()
+    game.reset()
     steps = [game.step(0) for _ in range(4)]
     assert [step.truncated for step in steps] == [False, True, False, True]
     assert not any(step.terminal for step in steps)
@@ -64,7 +64,7 @@ def test_a_cap_of_our_own_truncates() -> None:
 
 def test_observations_are_copied() -> None:
     game = own("Scripted")
-    frames = [game.start().frame] + [game.step(0).frame for _ in range(3)]
+    frames = [game.reset().frame] + [game.step(0).frame for _ in range(3)]
     assert [frame[0] for frame in frames] == [0, 1, 2, 3]
 
 
@@ -72,7 +72,7 @@ def test_every_episode_is_seeded_by_run_and_number() -> None:
     seeds = []
     for seed in (1, 1, 2):
         game = own("Scripted", seed=seed)
-        game.start()
+        game.reset()
         for _ in range(8):
             game.step(0)
         seeds.append(game._env.seeds)
@@ -82,7 +82,7 @@ def test_every_episode_is_seeded_by_run_and_number() -> None:
 
 def test_actions_may_start_elsewhere() -> None:
     game = own("FromFive")
-    game.start()
+    game.reset()
     for action in range(3):
         game.step(action)
     assert game._env.actions == [5, 6, 7] and game.spec.action_names == ("5", "6", "7")
@@ -102,20 +102,20 @@ def test_actions_may_start_elsewhere() -> None:
 )
 def test_spaces_become_frames(name: str, shape: tuple[int, ...], dtype: str) -> None:
     game = own(name)
-    frame = game.start().frame
+    frame = game.reset().frame
     assert game.spec.frame_shape == frame.shape == shape
     assert game.spec.frame_dtype == frame.dtype == dtype
 
 
 def test_contents_survive_the_conversion() -> None:
     game = own("ChannelsLast")
-    game.start()
+    game.reset()
     frame = game.step(0).frame
     np.testing.assert_array_equal(frame[1], (np.arange(120) * 3 + 1).reshape(12, 10) % 256)
     assert frame.flags.c_contiguous
-    assert own("Coded").start().frame.tolist() == [0, 1, 0, 0]
-    assert own("Multi").start().frame.tolist() == [0, 1, 0, 0, 1]
-    assert own("Binary").start().frame.tolist() == [1, 0, 1]
+    assert own("Coded").reset().frame.tolist() == [0, 1, 0, 0]
+    assert own("Multi").reset().frame.tolist() == [0, 1, 0, 0, 1]
+    assert own("Binary").reset().frame.tolist() == [1, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_spaces_that_cannot_be_learned_are_named(name: str, words: list[str]) ->
 )
 def test_what_no_learner_can_use_stops_with_a_clear_message(name: str, steps: int, words: list[str]) -> None:
     game = own(name)
-    game.start()
+    game.reset()
     for _ in range(steps - 1):
         game.step(0)
     with pytest.raises(BadEnvironment) as caught:
@@ -191,9 +191,9 @@ def test_a_module_that_cannot_be_imported(
 
 def test_pictures_of_large_numbers_are_scaled() -> None:
     game = own("Bright")  # Box(0, 255), float32
-    np.testing.assert_allclose(game.start().frame, np.full((1, 12, 10), 0.2), rtol=1e-6)
+    np.testing.assert_allclose(game.reset().frame, np.full((1, 12, 10), 0.2), rtol=1e-6)
     assert own("Gray").spec.frame_dtype == "uint8"  # bytes stay bytes; the network scales them
-    assert own("FloatPicture").start().frame.max() <= 1.0
+    assert own("FloatPicture").reset().frame.max() <= 1.0
 
 
 def test_passport_and_pictures() -> None:
@@ -206,7 +206,7 @@ def test_passport_and_pictures() -> None:
 
 def test_a_package_that_is_missing_for_pictures_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     game = make("gym/CartPole-v1", None, 0)
-    game.start()
+    game.reset()
     monkeypatch.setitem(sys.modules, "pygame", None)
     with pytest.raises(UserError, match=r"CartPole-v1 needs another package to be shown: pygame .*classic-control"):
         game.render()

@@ -28,7 +28,7 @@ def test_every_game_plays(key: str) -> None:
     assert spec_of(f"minatar/{key}") == game.spec and game.spec.actions == len(game._actions)
     full = make(f"minatar/{key}", MinAtarRules(minimal_actions=False), 0)
     assert full.spec.action_names == tuple(names[letter] for letter in package.action_map)
-    frames = [game.start().frame]
+    frames = [game.reset().frame]
     rng = np.random.default_rng(0)
     frames += [game.step(int(rng.integers(game.spec.actions))).frame for _ in range(50)]
     assert all(f.dtype == np.uint8 and f.shape == game.spec.frame_shape and f.max() == 1 for f in frames)
@@ -38,19 +38,19 @@ def test_every_game_plays(key: str) -> None:
 
 def test_a_game_can_be_replayed_from_seed_number_and_actions() -> None:
     first = MinAtarGame("asterix", MinAtarRules(), 4)
-    first.start()
+    first.reset()
     long = trace(first, 600, seed=0)
     again = MinAtarGame("asterix", MinAtarRules(), 4)
-    again.start()
+    again.reset()
     assert trace(again, 600, seed=0) == long
     other = MinAtarGame("asterix", MinAtarRules(), 5)
-    other.start()
+    other.reset()
     assert trace(other, 600, seed=0) != long
     ends = [number for number, step in enumerate(long) if step[3] is not None]
     actions = np.random.default_rng(0).integers(first.spec.actions, size=600)
     third = MinAtarGame("asterix", MinAtarRules(), 4)
     third._next_game = 2
-    third.start()
+    third.reset()
     for number in range(ends[1] + 1, ends[2] + 1):  # the third game alone
         assert third.step(int(actions[number])).frame.tobytes() == long[number][0]
 
@@ -59,7 +59,7 @@ def test_no_two_games_draw_the_same() -> None:
     game = MinAtarGame("asterix", MinAtarRules(), 4)
     games = []
     for _ in range(3):
-        game.start()
+        game.reset()
         games.append([step[0] for step in trace(game, 40, seed=0)])
     assert games[0] != games[1] != games[2] != games[0]
 
@@ -67,7 +67,7 @@ def test_no_two_games_draw_the_same() -> None:
 def test_stickiness_repeats_the_executed_action() -> None:
     executed: list[int] = []
     game = MinAtarGame("breakout", MinAtarRules(sticky=0.1, cap_steps=None), 0)
-    game.start()
+    game.reset()
     game._game.act = lambda action: (executed.append(action), (0, False))[1]
     chosen = [[0, 1, 3][number % 3] for number in range(6000)]  # never the same twice
     for number in range(6000):
@@ -80,12 +80,12 @@ def test_stickiness_repeats_the_executed_action() -> None:
 
 def test_the_cap_truncates_and_death_terminates() -> None:
     game = MinAtarGame("freeway", MinAtarRules(cap_steps=50), 0)
-    game.start()
+    game.reset()
     steps = [game.step(0) for _ in range(100)]
     assert [n for n, s in enumerate(steps) if s.truncated] == [49, 99]
-    assert steps[49].game is not None and steps[49].game.steps == 50 and steps[49].opening is not None
+    assert steps[49].game is not None and steps[49].game.steps == 50 and steps[49].reset is not None
     game = MinAtarGame("breakout", MinAtarRules(), 0)
-    game.start()
+    game.reset()
     end = next(step for step in (game.step(0) for _ in range(200)) if step.game is not None)
     assert end.terminal and not end.truncated and isinstance(end.game.score, float)
 

@@ -29,7 +29,7 @@ def test_laws_agree_with_simulated_returns(name: str) -> None:
             values, probs = law(name, state, first, GAMMA)
             counts = dict.fromkeys(np.round(values, 9).tolist(), 0)
             for _ in range(4000):
-                game.start()
+                game.reset()
                 game._state = state
                 total, discount, action, done = 0.0, 1.0, first, False
                 while not done:
@@ -76,14 +76,14 @@ def test_the_greedy_choice_needs_foresight_and_depends_on_the_discount() -> None
 
 def test_playing_is_deterministic_and_reports_ends() -> None:
     first, second = (make("toy/skewed", None, 3) for _ in range(2))
-    first.start()
-    second.start()
+    first.reset()
+    second.reset()
     for _ in range(60):
         one, two = first.step(0), second.step(0)
         assert one[1:4] == two[1:4] and (one.frame == two.frame).all() and one.game == two.game
-        assert (one.opening is not None) == one.terminal == (one.game is not None)
+        assert (one.reset is not None) == one.terminal == (one.game is not None)
     capped = ToyGame("sure", GymRules(cap_steps=2), 0)
-    capped.start()
+    capped.reset()
     steps = [capped.step(1), capped.step(0)]
     assert steps[1].truncated and not steps[1].terminal and steps[1].frame.tolist() == [0, 0, 0, 1]
     with pytest.raises(UserError, match="'skewed'"):

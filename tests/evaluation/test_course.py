@@ -6,13 +6,13 @@ import torch
 
 from c2d.agents.agent import Agent
 from c2d.agents.build import build_network
-from c2d.agents.recipes import RECIPES, adapt
 from c2d.envs.spec import EnvSpec
 from c2d.evaluation.course import FirstReturns, Setup, play
 from c2d.evaluation.play import evaluate
 from c2d.evaluation.risk import CRITERIA, MEAN, criterion
 from c2d.evaluation.visits import Visits
-from c2d.types import Opening, Step
+from c2d.recipes.rows import RECIPES, adapt
+from c2d.types import ResetFrame, Step
 from tests.evaluation.known_worlds import GAMMA, knowing, worlds
 from tests.oracles import toy_law
 
@@ -80,7 +80,7 @@ def test_laws_taken_down_are_those_of_the_action_that_was_taken():
 
 def test_return_from_the_start_ends_with_the_first_life_and_is_clipped():
     def step(reward, terminal=False):
-        return Step(np.zeros(1), reward, terminal, False, Opening(np.zeros(1)) if terminal else None, None)
+        return Step(np.zeros(1), reward, terminal, False, ResetFrame(np.zeros(1)) if terminal else None, None)
 
     for clip, wanted in ((None, 3.0 + 0.5 * -4.0 + 0.25 * 8.0), (1.0, 1.0 - 0.5 + 0.25)):
         firsts = FirstReturns(0.5, clip)

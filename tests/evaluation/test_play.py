@@ -8,7 +8,7 @@ import pytest
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.evaluation.play import evaluate, random_scores
-from c2d.types import GameEnd, Opening, Step
+from c2d.types import GameEnd, ResetFrame, Step
 
 SPEC = EnvSpec("stub", "gym", (2,), "float32", stack=2, actions=3, frames_per_step=1)
 
@@ -23,9 +23,9 @@ class Stub:
     def _frame(self):
         return np.array([self.seed, self.time], dtype=np.float32)
 
-    def start(self):
+    def reset(self):
         self.time = 0
-        return Opening(self._frame())
+        return ResetFrame(self._frame())
 
     def step(self, action):
         assert not self.closed and self.time < self.length, "a finished game was played on"
@@ -33,7 +33,7 @@ class Stub:
         self.time += 1
         over, life = self.time == self.length, self.time % 3 == 0
         game = GameEnd(float(self.time), self.time) if over else None
-        opening = Opening(self._frame()) if over or life else None
+        opening = ResetFrame(self._frame()) if over or life else None
         return Step(self._frame(), 1.0, over or life, False, opening, game)
 
     def close(self):

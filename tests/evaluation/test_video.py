@@ -20,7 +20,7 @@ def read(path):
 def play(env, steps):
     """Random play to the end of the game or for some steps; returns what was shown."""
     rng = np.random.default_rng(0)
-    env.start()
+    env.reset()
     shown = [env.render()]
     for _ in range(steps):
         if env.step(int(rng.integers(env.spec.actions))).game is not None:

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from c2d.evaluation.visits import HIDDEN, Visits
-from c2d.types import GameEnd, Opening, Step
+from c2d.types import GameEnd, ResetFrame, Step
 
-FRAME = Opening(np.zeros(1))
+FRAME = ResetFrame(np.zeros(1))
 
 
 def step(reward, terminal=False, truncated=False, over=False):

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from c2d.nets.heads.conjugated import ConjugatedHead
-from c2d.nets.heads.output import Style
+from c2d.nets.heads import ConjugatedHead, Style
 
 B, D, A, N = 3, 10, 2, 4
 

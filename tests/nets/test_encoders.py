@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from c2d.agents.build import build_network, parameter_count
-from c2d.agents.parts import Conjugated, Mlp, Nature
-from c2d.agents.recipe import Recipe
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.nets import encoders
+from c2d.recipes.parts import Conjugated, Mlp, Nature
+from c2d.recipes.recipe import Recipe
 
 ATARI = EnvSpec("atari/pong", "atari", (1, 84, 84), "uint8", 4, 6, 4)
 VECTOR = EnvSpec("gym/CartPole-v1", "gym", (4,), "float32", 1, 2, 1)

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from c2d.agents.build import build_network
-from c2d.agents.recipes import RECIPES
 from c2d.envs.make import make
 from c2d.envs.spec import FrameStack
+from c2d.recipes.rows import RECIPES
 
 SEEDS, BATCHES, STEPS = 6, 4, 400
 
@@ -20,10 +20,10 @@ SEEDS, BATCHES, STEPS = 6, 4, 400
 def random_play():
     env = make("pong", None, 0)
     stack, rng = FrameStack(env.spec), np.random.default_rng(0)
-    stack.open(env.start())
+    stack.reset(env.reset())
     seen = []
     for _ in range(STEPS):
-        seen.append(stack.follow(env.step(int(rng.integers(env.spec.actions)))).copy())
+        seen.append(stack.update(env.step(int(rng.integers(env.spec.actions)))).copy())
     env.close()
     return env.spec, np.stack(seen)
 

@@ -8,11 +8,12 @@ import torch
 from torch import nn
 
 from c2d.agents.build import build_network
-from c2d.agents.parts import Conjugated, Fraction, Impala, Mlp, Nature
-from c2d.agents.recipe import PARTS, Recipe
-from c2d.agents.recipes import RECIPES
 from c2d.envs.spec import EnvSpec
-from c2d.nets.layers import INITIALIZERS, BatchNormReLU, NoisyLinear, PlainLinear, initialize
+from c2d.nets.heads import NoisyLinear, PlainLinear
+from c2d.nets.layers import INITIALIZERS, BatchNormReLU, initialize
+from c2d.recipes.parts import Conjugated, Fraction, Impala, Mlp, Nature
+from c2d.recipes.recipe import PARTS, Recipe
+from c2d.recipes.rows import RECIPES
 
 ATARI = EnvSpec("atari/pong", "atari", (1, 84, 84), "uint8", 4, 6, 4)
 PIXELS = EnvSpec("atari/small", "atari", (1, 36, 36), "uint8", 2, 3, 4)

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from c2d.nets import native
 from c2d.nets.encoders import Convolutions
-from c2d.nets.layers import PlainLinear
+from c2d.nets.heads import PlainLinear
 from tests.nets.test_native import drawn
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="NO LOOPS IN C: make setup says why; they are not tested")

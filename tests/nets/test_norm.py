@@ -5,10 +5,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from c2d.agents.optimizer import Adam
-from c2d.agents.parts import Optim
+from c2d.agents.learner import FusedAdam
 from c2d.nets.layers import BatchNormReLU
 from c2d.nets.network import MODES, ValueNetwork
+from c2d.recipes.parts import Adam
 
 pytestmark = pytest.mark.usefixtures("kernels")
 SHAPES = [(2, 3, 4, 5), (32, 32, 20, 20), (5, 1, 1, 3), (1, 7, 6, 1), (3, 40, 23, 4)]
@@ -197,7 +197,7 @@ def test_what_acting_keeps_follows_every_change(axis, part):
 def test_a_fused_optimizer_step_is_such_a_change():
     norm, x = layer("column", (2, 3, 4, 5), mode="running"), pictures((2, 3, 4, 5))
     before = norm(x)
-    optimizer = Adam(norm.parameters(), Optim(learning_rate=0.1))
+    optimizer = FusedAdam(norm.parameters(), Adam(learning_rate=0.1))
     norm.weight.grad, norm.bias.grad = torch.ones(5), torch.ones(5)
     optimizer.step()
     assert not torch.equal(norm(x), before)

@@ -7,14 +7,19 @@ import numpy as np
 import pytest
 import torch
 
-from c2d.nets.heads.categorical import CategoricalHead
-from c2d.nets.heads.conjugated import ConjugatedHead
-from c2d.nets.heads.fraction import FractionHead
-from c2d.nets.heads.implicit import ImplicitHead
-from c2d.nets.heads.output import Output, Style
-from c2d.nets.heads.quantile import QuantileHead
-from c2d.nets.heads.scalar import ScalarHead
-from c2d.nets.layers import CosineEmbedding, NoisyLinear, initialize
+from c2d.nets.heads import (
+    CategoricalHead,
+    ConjugatedHead,
+    CosineEmbedding,
+    FractionHead,
+    ImplicitHead,
+    NoisyLinear,
+    Output,
+    QuantileHead,
+    ScalarHead,
+    Style,
+)
+from c2d.nets.layers import initialize
 
 B, D, A = 3, 10, 4
 HEADS = {

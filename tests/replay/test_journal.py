@@ -12,7 +12,7 @@ from c2d.envs.spec import EnvSpec
 from c2d.replay import journal as journal_module
 from c2d.replay.buffer import Replay
 from c2d.replay.journal import Damaged, Journal
-from c2d.types import Opening, Step
+from c2d.types import ResetFrame, Step
 
 SHAPES = {"picture": ((1, 12, 12), "uint8"), "planes": ((2, 4, 4), "uint8"), "vector": ((3,), "float32")}
 
@@ -39,11 +39,11 @@ class World:
     def append(self, count):
         for _ in range(count):
             if not self.begun:
-                self.replay.begin(Opening(self.frame(), 1))
+                self.replay.begin(ResetFrame(self.frame(), 1))
                 self.begun = True
             ending = self.rng.random()
             terminal, truncated = ending < 0.1, 0.1 <= ending < 0.15
-            opening = Opening(self.frame(), int(self.rng.integers(1, 3))) if terminal or truncated else None
+            opening = ResetFrame(self.frame(), int(self.rng.integers(1, 3))) if terminal or truncated else None
             step = Step(self.frame(), float(self.rng.normal()), terminal, truncated, opening, None)
             self.replay.add(int(self.rng.integers(3)), step)
 
@@ -66,7 +66,7 @@ def loaded(world, journal, checkpoint, compress=True):
     replay = world.make(compress)
     journal.read(replay, segments, head)
     replay.unpack(head - 1, head, newest)
-    replay.recount(segments[0].first if segments else head - 1, head, {})
+    replay.rebuild_index(segments[0].first if segments else head - 1, head, {})
     return replay
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from c2d.envs.spec import EnvSpec
 from c2d.replay.buffer import Replay
 from c2d.replay.samplers import PrioritizedSampler
-from c2d.types import Opening, Step
+from c2d.types import ResetFrame, Step
 
 
 class Scan:
@@ -126,14 +126,14 @@ def test_feedback_to_a_slot_that_is_gone_changes_nothing():
 def test_in_a_replay_that_comes_round():
     spec = EnvSpec("toy/x", "gym", (2,), "float32", 1, 2, 1)
     replay, rng = Replay(spec, 16, sampler=PrioritizedSampler(16)), np.random.default_rng(0)
-    replay.begin(Opening(np.zeros(2, np.float32)))
+    replay.begin(ResetFrame(np.zeros(2, np.float32)))
     for number in range(100):
         frame = np.full(2, number, np.float32)
         ended = number % 7 == 6
-        replay.add(0, Step(frame, 1.0, ended, False, Opening(frame) if ended else None, None))
+        replay.add(0, Step(frame, 1.0, ended, False, ResetFrame(frame) if ended else None, None))
         if number > 5:
             batch = replay.sample(8, rng)
-            assert set(batch.index.tolist()) <= set(replay.sampleable().tolist())
-            replay.feedback(batch.index.numpy(), rng.random(8).astype(np.float32))
+            assert set(batch.indices.tolist()) <= set(replay.sampleable().tolist())
+            replay.feedback(batch.indices.numpy(), rng.random(8).astype(np.float32))
         present = np.flatnonzero(replay.sampler.state()["priorities"])
         assert sorted(present) == sorted(replay.sampleable())

@@ -14,7 +14,7 @@ from c2d.errors import UserError
 from c2d.replay.buffer import Replay
 from c2d.replay.frames import CompressedFrames, RawFrames
 from c2d.replay.samplers import UniformSampler
-from c2d.types import Batch, Opening, Step
+from c2d.types import Batch, ResetFrame, Step
 
 
 def spec_of(frame_shape: tuple[int, ...] = (1, 12, 12), stack: int = 4, dtype: Any = "uint8") -> EnvSpec:
@@ -30,10 +30,10 @@ def play(replay: Replay, steps: int, seed: int = 0, ends: float = 0.1) -> None:
         return noise.astype(replay.spec.frame_dtype)
 
     if not replay.head:
-        replay.begin(Opening(frame()))
+        replay.begin(ResetFrame(frame()))
     for _ in range(steps):
         terminal, truncated = rng.random() < ends, rng.random() < ends / 2
-        opening = Opening(frame(), int(rng.integers(1, 5))) if terminal or truncated else None
+        opening = ResetFrame(frame(), int(rng.integers(1, 5))) if terminal or truncated else None
         replay.add(int(rng.integers(6)), Step(frame(), rng.normal(), terminal, truncated, opening, None))
 
 
@@ -47,7 +47,7 @@ def test_every_sampleable_slot_is_equally_likely_and_nothing_else_is_drawn() -> 
     play(replay, 200)
     slots = replay.sampleable()
     rng = np.random.default_rng(5)
-    drawn = np.concatenate([replay.sample(32, rng).index.numpy() for _ in range(600)])
+    drawn = np.concatenate([replay.sample(32, rng).indices.numpy() for _ in range(600)])
     counts = np.bincount(drawn, minlength=60)
     assert counts.sum() == counts[slots].sum()
     assert 30 < len(slots) < 60  # some slots are not sampleable, so the line above says something
@@ -85,7 +85,7 @@ def test_same_generator_same_batches() -> None:
     rng, again = np.random.default_rng(7), np.random.default_rng(7)
     for _ in range(5):
         assert_same(replay.sample(16, rng), replay.sample(16, again))
-    assert replay.sample(16, rng).index.tolist() != replay.sample(16, rng).index.tolist()
+    assert replay.sample(16, rng).indices.tolist() != replay.sample(16, rng).indices.tolist()
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -104,7 +104,7 @@ def test_a_frame_is_copied_when_stored() -> None:
     for compress in (False, True):
         replay = Replay(spec_of(stack=1), capacity=9, compress=compress)
         shared = np.full((1, 12, 12), 3, dtype=np.uint8)
-        replay.begin(Opening(shared))
+        replay.begin(ResetFrame(shared))
         shared[:] = 4
         replay.add(0, Step(shared, 0.0, False, False, None, None))
         shared[:] = 5
@@ -124,18 +124,18 @@ def test_observations_are_those_the_actor_saw() -> None:
     def frame() -> np.ndarray:
         return rng.integers(0, 255, size=(8, 9, 2), dtype=np.uint8).T  # a transposed view
 
-    opening = Opening(frame(), 1)
+    opening = ResetFrame(frame(), 1)
     replay.begin(opening)
-    seen = [actor.open(opening).copy()]
+    seen = [actor.reset(opening).copy()]
     expected_obs, expected_next = [], []
     for _ in range(200):
         kind = rng.choice(["step", "terminal", "truncated"], p=[0.7, 0.15, 0.15])
-        opening_or_none = None if kind == "step" else Opening(frame(), int(rng.integers(1, 4)))
+        opening_or_none = None if kind == "step" else ResetFrame(frame(), int(rng.integers(1, 4)))
         step = Step(frame(), 0.0, kind == "terminal", kind == "truncated", opening_or_none, None)
         replay.add(0, step)
         expected_obs.append(seen[-1])
         final = actor.push(step.frame).copy() if kind == "truncated" else None
-        seen.append(actor.push(step.frame).copy() if kind == "step" else actor.open(step.opening).copy())
+        seen.append(actor.push(step.frame).copy() if kind == "step" else actor.reset(step.reset).copy())
         expected_next.append(seen[-1] if final is None else final)
     batch = replay.read(replay.sampleable())
     np.testing.assert_array_equal(batch.obs, expected_obs)
@@ -153,11 +153,11 @@ def test_observations_are_those_the_actor_saw() -> None:
 def test_rewards_1_10_100_cut_by_a_cap(truncation: str, expected: list[tuple[float, float]]) -> None:
     replay = Replay(spec_of(stack=2), 20, n_step=3, gamma=0.5, truncation=truncation)
     frame = np.zeros((1, 12, 12), dtype=np.uint8)
-    replay.begin(Opening(frame))
+    replay.begin(ResetFrame(frame))
     for reward in (1.0, 10.0):
         replay.add(0, Step(frame, reward, False, False, None, None))
     assert len(replay) == 0
-    replay.add(0, Step(frame, 100.0, False, True, Opening(frame), None))
+    replay.add(0, Step(frame, 100.0, False, True, ResetFrame(frame), None))
     batch = replay.read(replay.sampleable())
     assert list(zip(batch.reward.tolist(), batch.discount.tolist(), strict=True)) == expected
 
@@ -166,7 +166,7 @@ def test_rewards_are_clipped_only_when_asked() -> None:
     frame = np.zeros((1, 12, 12), dtype=np.uint8)
     for limit, expected in ((None, [5.0, -7.0, 0.25]), (1.0, [1.0, -1.0, 0.25])):
         replay = Replay(spec_of(), 20, clip_reward=limit)
-        replay.begin(Opening(frame))
+        replay.begin(ResetFrame(frame))
         for reward in (5.0, -7.0, 0.25):
             replay.add(0, Step(frame, reward, False, False, None, None))
         assert replay.read(replay.sampleable()).reward.tolist() == expected
@@ -244,7 +244,7 @@ def test_a_slot_without_action_keeps_nothing_of_its_former_use() -> None:
 def test_an_opening_may_be_counted_more_often_than_it_fits() -> None:
     replay = Replay(spec_of(), capacity=20)
     frame = np.full((1, 12, 12), 9, dtype=np.uint8)
-    replay.begin(Opening(frame, 300))
+    replay.begin(ResetFrame(frame, 300))
     replay.add(0, Step(frame + 1, 0.0, False, False, None, None))
     batch = replay.read(replay.sampleable())
     assert batch.obs[0, :, 0, 0].tolist() == [9, 9, 9, 9]
@@ -264,12 +264,12 @@ def test_misuse() -> None:
     with pytest.raises(ValueError, match="before begin"):
         replay.add(0, Step(frame, 0.0, False, False, None, None))
     with pytest.raises(ValueError, match="at least once"):
-        replay.begin(Opening(frame, 0))
+        replay.begin(ResetFrame(frame, 0))
     for compress in (False, True):
         with pytest.raises(ValueError, match="frame is"):
-            Replay(spec_of(), 20, compress=compress).begin(Opening(frame[0]))
+            Replay(spec_of(), 20, compress=compress).begin(ResetFrame(frame[0]))
         with pytest.raises(ValueError, match="frame is"):
-            Replay(spec_of(), 20, compress=compress).begin(Opening(frame.astype(np.float32)))
-    replay.begin(Opening(frame))
+            Replay(spec_of(), 20, compress=compress).begin(ResetFrame(frame.astype(np.float32)))
+    replay.begin(ResetFrame(frame))
     with pytest.raises(ValueError, match="must bring the opening"):
         replay.add(0, Step(frame, 0.0, True, False, None, None))

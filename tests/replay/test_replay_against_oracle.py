@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from c2d.envs.spec import EnvSpec
 from c2d.replay.buffer import Replay
-from c2d.types import Opening, Step
+from c2d.types import ResetFrame, Step
 from tests.oracles.slow_replay import SlowReplay
 
 GAMMA = 0.9
@@ -56,7 +56,7 @@ class Pair:
 
     def begin(self, count: int) -> None:
         tag = self.next_tag()
-        self.fast.begin(Opening(PICTURES[tag], count))
+        self.fast.begin(ResetFrame(PICTURES[tag], count))
         self.slow.begin(tag, count)
 
     def event(self, kind: str, count: int) -> None:
@@ -66,7 +66,7 @@ class Pair:
         opening = None if kind == "step" else (self.next_tag(), count)
         action, reward = tag % 50, float(tag * 7 % 31 - 15)
         self.slow.add(action, reward, tag, kind == "terminal", opening)
-        first = None if opening is None else Opening(PICTURES[opening[0]], count)
+        first = None if opening is None else ResetFrame(PICTURES[opening[0]], count)
         self.fast.add(action, Step(PICTURES[tag], reward, kind == "terminal", kind == "truncated", first, None))
 
     def check(self) -> None:
@@ -82,7 +82,7 @@ class Pair:
         assert batch.action.tolist() == [t.action for t in expected]
         np.testing.assert_allclose(batch.reward, [t.reward for t in expected], rtol=1e-6, atol=1e-6)
         np.testing.assert_allclose(batch.discount, [t.discount for t in expected], rtol=1e-6)
-        assert batch.index.tolist() == slots.tolist()
+        assert batch.indices.tolist() == slots.tolist()
         drawn = self.fast.sampler.draw(50, np.random.default_rng(0))[0]
         assert set(drawn.tolist()) <= set(slots.tolist())
 

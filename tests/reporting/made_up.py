@@ -4,9 +4,9 @@ import gzip
 import json
 from pathlib import Path
 
-from c2d.agents.recipes import RECIPES
 from c2d.config import Config, to_json
 from c2d.envs.protocols import PROTOCOLS
+from c2d.recipes.rows import RECIPES
 from c2d.training.passport import digest
 
 
@@ -24,7 +24,7 @@ def write_run(
     """A run directory as training leaves it."""
     path.mkdir(parents=True)
     agent = RECIPES.get(recipe, RECIPES["c2d"])
-    config = to_json(Config(env=env, recipe=recipe, seed=seed, rules=PROTOCOLS[protocol], agent=agent))
+    config = to_json(Config(env=env, recipe_name=recipe, seed=seed, rules=PROTOCOLS[protocol], recipe=agent))
     config["protocol"] = protocol
     facts = {**config["rules"], "env": env, "protocol": protocol, "clip_reward": agent.clip_reward, **passport}
     del facts["class"]

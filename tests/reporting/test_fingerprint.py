@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from scipy.stats import permutation_test
 
-from c2d.agents.recipes import RECIPES
 from c2d.config import Config, to_json
 from c2d.errors import UserError
+from c2d.recipes.rows import RECIPES
 from c2d.reporting.fingerprint import (
     compare_quantities,
     distance,
@@ -193,13 +193,13 @@ def test_games_without_published_figures_are_refused(tmp_path):
 def test_command_names_what_differs_from_the_defaults():
     from dataclasses import replace
 
-    from c2d.agents.parts import Nature
-    from c2d.agents.recipe import Schedule
+    from c2d.recipes.parts import Nature
+    from c2d.recipes.recipe import Schedule
 
     usual = Config(env="atari/pong", iterations=1, threads=2)
     assert train_command(to_json(usual)) == "c2d train pong --recipe c2d --iterations 1 --seed 1"
     agent = replace(RECIPES["c2d"], encoder=Nature(norm="none"), schedule=Schedule(gamma=0.9))
-    changed = replace(usual, agent=agent, run_dir="a b", rules=replace(usual.rules, sticky=0.0))
+    changed = replace(usual, recipe=agent, run_dir="a b", rules=replace(usual.rules, sticky=0.0))
     assert train_command(to_json(changed)) == (
         "c2d train pong --recipe c2d --iterations 1 --seed 1 --rules.sticky 0.0 --encoder.norm none "
         "--schedule.gamma 0.9 --run-dir 'a b'"
@@ -209,11 +209,11 @@ def test_command_names_what_differs_from_the_defaults():
 def test_command_is_understood_by_train():
     from dataclasses import replace
 
-    from c2d.agents.parts import Optim, PhiSpec
     from c2d.cli.train import read
+    from c2d.recipes.parts import Adam, PhiSpec
 
-    agent = replace(RECIPES["c2d-channel"], phi=PhiSpec(kind="symlog"), optim=Optim(clip_norm=None))
-    config = Config(env="atari/pong", recipe="c2d-channel", iterations=3, seed=7, agent=agent)
+    agent = replace(RECIPES["c2d-channel"], phi=PhiSpec(kind="symlog"), optim=Adam(clip_norm=None))
+    config = Config(env="atari/pong", recipe_name="c2d-channel", iterations=3, seed=7, recipe=agent)
     assert read(train_command(to_json(config)).split()[2:]) == config
 
 

@@ -117,9 +117,9 @@ def test_mathematics_and_sizes(dataset):
     [
         ("phi", "scaled_h", lambda right: lambda *_: right(1.0)._replace(back=lambda y: y), "need not give an optimal"),
         ("bellman", "backup", lambda right: lambda r, d, law, phi: right(r, d * 0.99, law, phi), "Bellman's means"),
-        ("values", "q_values", lambda right: lambda law, phi: right(law, phi) * 1.001, "Bellman's means"),
-        ("cramer", "cramer", lambda right: lambda p, t: right(p, t) + 0.01 * p.atoms.mean(-1), "translation invariant"),
-        ("cramer", "cramer", lambda right: lambda p, t: right(p, t).square(), "scale sensitive"),
+        ("bellman", "q_values", lambda right: lambda law, phi: right(law, phi) * 1.001, "Bellman's means"),
+        ("losses", "cramer", lambda right: lambda p, t: right(p, t) + 0.01 * p.atoms.mean(-1), "translation invariant"),
+        ("losses", "cramer", lambda right: lambda p, t: right(p, t).square(), "scale sensitive"),
     ],
 )
 def test_mathematics_checks_the_functions_that_train(monkeypatch, module, name, wrong, what):

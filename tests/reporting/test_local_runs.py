@@ -189,8 +189,8 @@ def test_hostile_headers_are_met_with_words(tmp_path):
     assert one.run.ends.tolist() == [0.25, 0.5]  # no action repeat is told
     told = passport_differences(one.passport, published_passport("C2D"))
     assert len(told) == 3 and not any("\x1b" in words for words in told)
-    value["config"]["agent"] = json.loads("[" * 900 + "]" * 900)
-    value["config"]["agent"] = {"x": value["config"]["agent"]}
+    value["config"]["recipe"] = json.loads("[" * 900 + "]" * 900)
+    value["config"]["recipe"] = {"x": value["config"]["recipe"]}
     file.write_text("[" * 100_000 + "\n" + "\n".join([json.dumps(value), *rest]) + "\n")
     (_,), notes = read_local_runs([path])
     assert any("line 1" in note for note in notes)

@@ -4,9 +4,7 @@ import pytest
 import torch
 
 from c2d.returns import phi as homeomorphisms
-from c2d.returns.bellman import backup
-from c2d.returns.bootstrap import GREEDY, Laws, greedy_bootstrap
-from c2d.returns.values import at_action, greedy, q_values
+from c2d.returns.bellman import GREEDY, Laws, at_action, backup, greedy, greedy_bootstrap, q_values
 from c2d.types import Batch, ReturnDist
 from tests.oracles import slow_returns
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import energy_distance
 from torch import Tensor
 
-from c2d.returns.cramer import cramer
+from c2d.returns.losses import cramer
 from c2d.types import ReturnDist
 from tests.oracles.slow_cramer import squared_cramer
 

@@ -8,11 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from c2d.returns.bootstrap import DOUBLE, GREEDY, Laws, munchausen
-from c2d.returns.categorical import cross_entropy, project
+from c2d.returns.bellman import DOUBLE, GREEDY, Laws, munchausen
+from c2d.returns.losses import cross_entropy, huber, project, quantile_huber, squared
 from c2d.returns.phi import identity, scaled_h
-from c2d.returns.point import huber, squared
-from c2d.returns.quantile import quantile_huber
 from c2d.types import Batch, ReturnDist
 from tests.oracles import slow_losses
 

@@ -64,8 +64,8 @@ def test_weights_are_counted_right_for_every_number_of_actions(recipe):
     (run,) = runs_of("breakout", recipe)
     for actions in (4, 18):
         spec = replace(run.spec, actions=actions, action_names=())
-        built = parameter_count(build_network(run.config.agent, spec, torch.Generator()))
-        assert _weights(run.config.agent, spec) == built
+        built = parameter_count(build_network(run.config.recipe, spec, torch.Generator()))
+        assert _weights(run.config.recipe, spec) == built
 
 
 def test_rates_stated_measured_and_of_the_table(tmp_path):

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from c2d.agents.parts import Categorical, Cramer, Quantile, Uniform
-from c2d.agents.recipes import find
 from c2d.config import default_config
 from c2d.envs.games import BENCHMARK
 from c2d.envs.make import make
 from c2d.errors import UserError
+from c2d.recipes.parts import Categorical, Cramer, Quantile, Uniform
+from c2d.recipes.rows import find
 from c2d.sweep.directory import SweepDir
 from c2d.sweep.plan import Plan, check_run_name, fingerprint, multiply
 from c2d.sweep.shipped import PLANS, ablation_plan, shipped_plan
@@ -34,7 +34,7 @@ def test_everything_with_everything_seeds_outermost(tmp_path):
 def test_a_planned_run_is_the_run_that_train_would_do(tmp_path):
     for env in ("minatar/breakout", "atari/pong", "toy/sure"):
         for run in multiply(Plan("p", rows("iqn", "c2d"), (env,), (7,)), tmp_path).runs:
-            assert run.hash == fingerprint(default_config(env, run.config.recipe, seed=7))
+            assert run.hash == fingerprint(default_config(env, run.config.recipe_name, seed=7))
             assert run.config.iterations == default_config(env).iterations
 
 
@@ -57,7 +57,7 @@ def test_patterns(tmp_path):
 def test_duplicates_are_left_out_and_named(tmp_path):
     plan = Plan("p", rows("c51", "c51"), ("toy/sure", "toy/sure"), (1, 1))
     assert len(multiply(plan, tmp_path).runs) == 1
-    atoms = default_config("toy/sure", "c51").agent.head.atoms
+    atoms = default_config("toy/sure", "c51").recipe.head.atoms
     same = Plan("p", (*rows("c51"), Variant("c51-again", "c51", settings={"head.atoms": atoms})), ("toy/sure",), (1,))
     listing = multiply(same, tmp_path)
     assert [run.variant for run in listing.runs] == ["c51"] and listing.same == {"c51-again": "c51"}
@@ -73,15 +73,15 @@ def test_hash_is_of_what_enters_the_results():
     config = default_config("toy/sure", "c51")
     for same in ({"iterations": 3}, {"threads": 2}, {"run_dir": "x"}, {"device": "cuda"}, {"tensorboard": False}):
         assert fingerprint(replace(config, **same)) == fingerprint(config)
-    head = replace(config.agent.head, atoms=11)
-    for other in ({"seed": 2}, {"env": "toy/gamble"}, {"agent": replace(config.agent, head=head)}):
+    head = replace(config.recipe.head, atoms=11)
+    for other in ({"seed": 2}, {"env": "toy/gamble"}, {"agent": replace(config.recipe, head=head)}):
         assert fingerprint(replace(config, **other)) != fingerprint(config)
 
 
 def test_settings_and_grid(tmp_path):
     grid = {"optim.learning-rate": (1e-3, 1e-4), "n-step": (1, 3)}
     plan = Plan("p", rows("c51"), ("toy/sure",), (1,), settings={"schedule.batch-size": "16"}, grid=grid)
-    found = {run.variant: run.config.agent for run in multiply(plan, tmp_path).runs}
+    found = {run.variant: run.config.recipe for run in multiply(plan, tmp_path).runs}
     assert set(found) == {
         f"c51-optim.learning-rate-{rate}-n-step-{n}" for rate in (0.001, 0.0001) for n in (1, 3)
     }  # fmt: skip
@@ -93,7 +93,7 @@ def test_settings_and_grid(tmp_path):
 
 def test_parts_are_exchanged_before_their_settings(tmp_path):
     swap = {"head.atoms": 20, "head": "quantile", "loss": "quantile-huber", "rules.cap-steps": 50}
-    agent = multiply(Plan("p", rows("c2d"), ("gym/CartPole-v1",), (1,), settings=swap), tmp_path).runs[0].config.agent
+    agent = multiply(Plan("p", rows("c2d"), ("gym/CartPole-v1",), (1,), settings=swap), tmp_path).runs[0].config.recipe
     assert isinstance(agent.head, Quantile) and agent.head.atoms == 20
 
 
@@ -146,7 +146,7 @@ def test_the_papers_plan(tmp_path):
     runs = multiply(shipped_plan("paper"), tmp_path).runs
     assert len(runs) == 55 * 3 * 5
     assert {run.config.env for run in runs} == {f"atari/{game}" for game in BENCHMARK}
-    assert {run.config.recipe for run in runs} == {"c2d", "c51", "iqn", "rainbow", "dqn"}
+    assert {run.config.recipe_name for run in runs} == {"c2d", "c51", "iqn", "rainbow", "dqn"}
     assert {run.config.steps * run.spec.frames_per_step for run in runs} == {200_000_000}
     assert {run.config.seed for run in runs[: 55 * 5]} == {1}  # one seed of everything comes first
 
@@ -176,7 +176,7 @@ def test_ablation_removes_one_ingredient_at_a_time():
 
 def test_papers_claims_are_all_there(tmp_path):
     planned = multiply(replace(shipped_plan("paper-claims"), envs=("minatar/breakout",)), tmp_path).runs
-    runs = {run.variant: run.config.agent for run in planned}
+    runs = {run.variant: run.config.recipe for run in planned}
     assert runs["c51-cramer"].loss == Cramer() and isinstance(runs["c51-cramer"].head, Categorical)
     assert runs["c2d-no-embedding"].head.embedding == 0 and not runs["c2d-alpha-fixed"].head.train_alpha
     assert not runs["c2d-support-fixed"].head.train_atoms

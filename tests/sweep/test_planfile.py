@@ -44,7 +44,7 @@ def test_toml_and_yaml_mean_the_same(tmp_path):
     assert [run.hash for run in first] == [run.hash for run in second]
     assert len(first) == 2 * 3 * 2 * len({run.config.env for run in first})
     assert {run.config.steps for run in first} == {1_000} and plans[0].name == "rates"
-    assert {run.config.agent.optim.learning_rate for run in first} == {1e-3, 1e-4}
+    assert {run.config.recipe.optim.learning_rate for run in first} == {1e-3, 1e-4}
 
 
 def test_the_example_in_its_own_words(tmp_path):

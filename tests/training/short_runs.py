@@ -3,9 +3,9 @@
 import sys
 from dataclasses import replace
 
-from c2d.agents.parts import Implicit
 from c2d.api import train
 from c2d.config import default_config
+from c2d.recipes.parts import Implicit
 
 
 def short_config(env, path, seed=1, iterations=2, steps=120, recipe="c2d", **changes):
@@ -13,7 +13,7 @@ def short_config(env, path, seed=1, iterations=2, steps=120, recipe="c2d", **cha
         env, recipe, seed=seed, iterations=iterations, run_dir=str(path), tensorboard=False, threads=1
     )
     schedule = replace(
-        config.agent.schedule,
+        config.recipe.schedule,
         **{
             "steps_per_iteration": steps,
             "random_history": 60,
@@ -25,12 +25,12 @@ def short_config(env, path, seed=1, iterations=2, steps=120, recipe="c2d", **cha
             **changes,
         },
     )
-    head = replace(config.agent.head, hidden=16)
+    head = replace(config.recipe.head, hidden=16)
     if isinstance(head, Implicit):
         head = replace(head, atoms=8, target_atoms=8, policy_atoms=8)
     elif recipe == "c2d":
         head = replace(head, atoms=8, embedding=16)
-    return replace(config, agent=replace(config.agent, schedule=schedule, head=head))
+    return replace(config, recipe=replace(config.recipe, schedule=schedule, head=head))
 
 
 def short_run(env, path, **changes):

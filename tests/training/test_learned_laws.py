@@ -8,9 +8,9 @@ import torch
 
 import c2d.agents.learner
 from c2d.agents.agent import Agent
-from c2d.agents.parts import Conjugated, Mlp, Optim
 from c2d.config import default_config
 from c2d.envs import toy
+from c2d.recipes.parts import Adam, Conjugated, Mlp
 from c2d.training.session import Session
 from tests.oracles import toy_law
 
@@ -23,13 +23,13 @@ def trained_agent(name, updates=UPDATES):
     """Random play, then updates with a learning rate that falls to nearly 0; the target is copied every 40."""
     config = default_config(f"toy/{name}", seed=1)
     recipe = replace(
-        config.agent,
+        config.recipe,
         encoder=Mlp((64,)),
         head=Conjugated(hidden=64, embedding=64, alpha=100.0, c=4.0),
-        schedule=replace(config.agent.schedule, random_history=HISTORY, gamma=GAMMA),
-        optim=Optim(LEARNING_RATE, learning_rate_final=0.01 * LEARNING_RATE, decay_updates=updates, eps=1e-6),
+        schedule=replace(config.recipe.schedule, random_history=HISTORY, gamma=GAMMA),
+        optim=Adam(LEARNING_RATE, learning_rate_final=0.01 * LEARNING_RATE, decay_updates=updates, eps=1e-6),
     )
-    session = Session(replace(config, agent=recipe))
+    session = Session(replace(config, recipe=recipe))
     session.fill_history()
     for update in range(updates):
         if update % 40 == 0:

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 import pytest
 from safetensors.numpy import load_file
 
-from c2d.agents.schedules import linear
+from c2d.agents.learner import linear
 from c2d.config import default_config, read_config
 from c2d.envs.make import make
 from c2d.training.passport import passport
@@ -32,7 +32,7 @@ def test_header_says_what_ran(finished):
     header = read_records(result.run_dir.records)[0]
     assert header["kind"] == "run"
     assert header["config"]["env"] == "gym/CartPole-v1" and header["config"]["seed"] == 1
-    assert header["config"]["agent"]["head"]["atoms"] == 8
+    assert header["config"]["recipe"]["head"]["atoms"] == 8
     assert {"python", "torch", "numpy", "c2d"} <= header["versions"].keys()
     assert header["passport"]["hash"] == json.loads(result.run_dir.passport.read_text())["hash"]
     assert {"cpu", "cores", "threads", "system", "started"} <= header["measured"].keys()
@@ -41,7 +41,7 @@ def test_header_says_what_ran(finished):
 
 def test_passport_tells_what_the_learner_does_to_rewards_and_time():
     base = default_config("toy/bimodal")
-    agent = base.agent
+    agent = base.recipe
     env = make(base.env, base.rules, 0)
     facts = passport(base, env)
     assert facts["phi"] == {"kind": "scaled_h", "beta": 1.99, "eps": 0.001}
@@ -54,12 +54,12 @@ def test_passport_tells_what_the_learner_does_to_rewards_and_time():
         replace(agent, schedule=replace(agent.schedule, gamma=0.9)),
         replace(agent, n_step=3),
     ]
-    hashes = [passport(replace(base, agent=other), env)["hash"] for other in others]
+    hashes = [passport(replace(base, recipe=other), env)["hash"] for other in others]
     capped = make(base.env, replace(base.rules, cap_steps=9), 0)
     hashes += [facts["hash"], passport(base, capped)["hash"]]
     assert len(set(hashes)) == 7
     unlike = replace(agent, optim=replace(agent.optim, learning_rate=0.5))  # no rule
-    assert passport(replace(base, agent=unlike), env)["hash"] == facts["hash"] == passport(base, env)["hash"]
+    assert passport(replace(base, recipe=unlike), env)["hash"] == facts["hash"] == passport(base, env)["hash"]
 
 
 def test_each_iteration_has_what_the_authors_recorded(finished):

@@ -143,7 +143,7 @@ def test_iterations_may_be_raised(tmp_path):
 def test_settings_that_break_exactness_are_refused(tmp_path):
     config = saving(short_config("toy/sure", tmp_path / "run"))
     go(config)
-    other = replace(config, seed=9, agent=replace(config.agent, optim=replace(config.agent.optim, eps=0.5)))
+    other = replace(config, seed=9, recipe=replace(config.recipe, optim=replace(config.recipe.optim, eps=0.5)))
     with pytest.raises(UserError, match=r"seed: 1 → 9; optim\.eps: 0\.0003125 → 0\.5.*--fork NEW_RUN"):
         go(other)
     assert differences(config, replace(config, threads=2, compress_replay=False, tensorboard=True)) == []
@@ -155,10 +155,10 @@ def test_fork_goes_on_with_other_settings_and_leaves_the_run_alone(tmp_path):
     config = saving(short_config("breakout", tmp_path / "run"))
     go(config, stop=100)
     before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
-    slower = replace(config.agent.optim, learning_rate=1e-6)
-    schedule = replace(config.agent.schedule, replay_capacity=90)
+    slower = replace(config.recipe.optim, learning_rate=1e-6)
+    schedule = replace(config.recipe.schedule, replay_capacity=90)
     changed = replace(
-        config, run_dir=str(tmp_path / "new"), agent=replace(config.agent, optim=slower, schedule=schedule)
+        config, run_dir=str(tmp_path / "new"), recipe=replace(config.recipe, optim=slower, schedule=schedule)
     )
     new = RunDir.open(tmp_path / "new")
     fork(RunDir(tmp_path / "run"), new, changed, pytest.fail)
@@ -168,7 +168,7 @@ def test_fork_goes_on_with_other_settings_and_leaves_the_run_alone(tmp_path):
     assert forked.session.learner.optimizers[0].learning_rate == 1e-6
     assert len(forked.session.replay) <= 90
     assert before == {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
-    wider = replace(changed, agent=replace(config.agent, head=replace(config.agent.head, atoms=9)))
+    wider = replace(changed, recipe=replace(config.recipe, head=replace(config.recipe.head, atoms=9)))
     with pytest.raises(UserError, match="these settings do not fit the checkpoint"):
         fork(RunDir(tmp_path / "run"), RunDir(tmp_path / "third"), wider, pytest.fail)
     assert not (tmp_path / "third").exists()

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from c2d.agents.agent import Agent
-from c2d.agents.parts import Categorical, Fraction, Implicit, Mlp, Optim, QuantileHuber, RmsProp, Scalar
-from c2d.agents.recipes import RECIPES
 from c2d.config import default_config
 from c2d.envs import toy
+from c2d.recipes.parts import Adam, Categorical, Fraction, Implicit, Mlp, QuantileHuber, RmsProp, Scalar
+from c2d.recipes.rows import RECIPES
 from c2d.training.run import run
 from c2d.training.session import Session
 from tests.oracles import toy_law
@@ -32,12 +32,12 @@ def small(head):
 def trained(row, name):
     """As in test_learned_laws. Steps are single: longer ones would learn the law of random play."""
     config = default_config(f"toy/{name}", row, seed=1)
-    recipe = config.agent
+    recipe = config.recipe
     head = small(recipe.head)
     if isinstance(head, Categorical):
         head = replace(head, atoms=201, v_min=-30.0, v_max=10.0)
     updates = 900 if isinstance(head, Implicit | Fraction) else 600  # fractions drawn at random learn more slowly
-    optim = Optim(RATE, learning_rate_final=0.01 * RATE, decay_updates=updates, eps=1e-6)
+    optim = Adam(RATE, learning_rate_final=0.01 * RATE, decay_updates=updates, eps=1e-6)
     if isinstance(recipe.optim, RmsProp):
         optim = replace(recipe.optim, learning_rate=1e-3)
     loss = recipe.loss
@@ -55,13 +55,13 @@ def trained(row, name):
         clip_reward=None,
         noisy=False,
     )
-    session = Session(replace(config, agent=recipe))
+    session = Session(replace(config, recipe=recipe))
     session.fill_history()
     for update in range(updates):
         if update % 30 == 0:
             session.learner.synchronize()
         made = session.learner.update(session.replay.sample(64, session.sampling))
-        session.replay.feedback(made.index, made.priority)
+        session.replay.feedback(made.indices, made.priority)
     return Agent(session.learner.online, recipe, session.env.spec)
 
 
@@ -82,7 +82,7 @@ def test_toy(row):
 
 def test_cartpole_has_no_pictures_to_normalize():
     """So these rows are one there, and the test below of the one is that of the other."""
-    assert default_config("gym/CartPole-v1", "c2d-channel").agent == default_config("gym/CartPole-v1", "c2d").agent
+    assert default_config("gym/CartPole-v1", "c2d-channel").recipe == default_config("gym/CartPole-v1", "c2d").recipe
 
 
 @pytest.mark.parametrize("row", [row for row in RECIPES if row not in ("c2d", "c2d-channel")])  # c2d: test_cartpole.py
@@ -92,10 +92,10 @@ def test_cartpole(row):
     A few games decide when training ends. Other games, played once, decide whether it succeeded.
     """
     config = default_config("gym/CartPole-v1", row, seed=1, threads=1)
-    recipe = config.agent
+    recipe = config.recipe
     schedule = replace(recipe.schedule, batch_size=32, epsilon_decay_steps=2_000, random_history=500)
     recipe = replace(recipe, head=small(recipe.head), encoder=Mlp((64,)), schedule=schedule)
-    config = replace(config, agent=recipe)
+    config = replace(config, recipe=recipe)
     session = Session(config)
     session.fill_history()
     agent = Agent(session.learner.online, recipe, session.env.spec)

@@ -10,8 +10,8 @@ import torch
 from c2d.config import default_config, from_json, read_config, to_json
 from c2d.errors import UserError
 from c2d.files import write_atomically
+from c2d.seeding import integer, numpy_generator, torch_generator
 from c2d.training.rundir import load
-from c2d.training.seeding import integer, numpy_generator, torch_generator
 from tests.training.short_runs import short_config, short_run
 
 
@@ -72,22 +72,22 @@ def edited(path, *keys, value):
 @pytest.mark.parametrize(
     ("keys", "value", "message"),
     [
-        (("agent", "head", "atoms"), "x", r"'x' for atoms in Conjugated; accepted: int"),
-        (("agent", "head", "atoms"), 1.5, r"1\.5 for atoms in Conjugated; accepted: int"),
-        (("agent", "head", "atoms"), True, r"True for atoms"),
-        (("agent", "schedule", "gamma"), None, r"None for gamma in Schedule; accepted: float"),
-        (("agent", "encoder", "widths"), ["a"], r"\['a'\] for widths in Mlp"),
-        (("agent", "encoder", "widths"), 3, r"3 for widths in Mlp"),
-        (("agent", "optim", "eps_form"), "jax", r"'jax' for eps_form in Optim; accepted: keras, torch"),
-        (("agent", "head", "atom"), 3, r'unknown setting "atom" in Conjugated\. Did you mean'),
-        (("agent", "head", "class"), "os.system", r'unknown class "os\.system"; classes: Config'),
-        (("agent", "head", "class"), ["x"], r"cannot be read|unknown class"),
+        (("recipe", "head", "atoms"), "x", r"'x' for atoms in Conjugated; accepted: int"),
+        (("recipe", "head", "atoms"), 1.5, r"1\.5 for atoms in Conjugated; accepted: int"),
+        (("recipe", "head", "atoms"), True, r"True for atoms"),
+        (("recipe", "schedule", "gamma"), None, r"None for gamma in Schedule; accepted: float"),
+        (("recipe", "encoder", "widths"), ["a"], r"\['a'\] for widths in Mlp"),
+        (("recipe", "encoder", "widths"), 3, r"3 for widths in Mlp"),
+        (("recipe", "optim", "eps_form"), "jax", r"'jax' for eps_form in Adam; accepted: keras, torch"),
+        (("recipe", "head", "atom"), 3, r'unknown setting "atom" in Conjugated\. Did you mean'),
+        (("recipe", "head", "class"), "os.system", r'unknown class "os\.system"; classes: Config'),
+        (("recipe", "head", "class"), ["x"], r"cannot be read|unknown class"),
         (
-            ("agent", "head"),
+            ("recipe", "head"),
             {"class": "GymRules"},
             r"for head in Recipe; accepted: Scalar, Categorical, Quantile",
         ),
-        (("agent", "head"), None, r"None for head"),
+        (("recipe", "head"), None, r"None for head"),
         (("rules", "truncation"), "sometimes", r"'sometimes' for truncation"),
         (("rules", "stack"), 0, r"stack is 0"),
         (("class",), "Recipe", r'unknown setting "env" in Recipe'),
@@ -124,7 +124,7 @@ def test_config_of_other_bytes_or_none(tmp_path):
 def test_whole_numbers_stand_for_decimals_and_nothing_is_lost():
     config = short_config("gym/CartPole-v1", "x")
     plain = to_json(config)
-    plain["agent"]["head"]["alpha"] = 50
+    plain["recipe"]["head"]["alpha"] = 50
     assert from_json(plain) == config
 
 
@@ -153,7 +153,7 @@ def test_load_with_damaged(file, data, trained, tmp_path):
 
 
 def test_load_with_weights_of_another_size(trained, tmp_path):
-    edited(copy_of(trained, tmp_path) / "config.json", "agent", "head", "atoms", value=9)
+    edited(copy_of(trained, tmp_path) / "config.json", "recipe", "head", "atoms", value=9)
     with pytest.raises(UserError, match="does not fit the run's config"):
         load(tmp_path)
 

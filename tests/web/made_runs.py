@@ -16,7 +16,7 @@ def _default() -> dict:
 def config(**changes) -> dict:
     """The JSON form of a run on CartPole: 4 iterations of 100 steps."""
     value = copy.deepcopy(_default())
-    value["agent"]["schedule"]["steps_per_iteration"] = 100
+    value["recipe"]["schedule"]["steps_per_iteration"] = 100
     return {**value, **changes}
 
 

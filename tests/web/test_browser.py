@@ -141,13 +141,13 @@ def check_laws(server, run, shown):
     agent, config = load(server.root / run), RunDir(server.root / run).read_config()
     env = make(config.env, config.rules, 3)
     stack = FrameStack(env.spec)
-    stack.open(env.start())
+    stack.reset(env.reset())
     for moment in shown:
         law = agent.distribution(stack.obs)
         assert moment["mean"] == law.mean.tolist()
         for name in ("returns", "atoms", "probs"):
             assert moment[name] == getattr(law, name).ravel().tolist()
-        stack.follow(env.step(moment["action"]))
+        stack.update(env.step(moment["action"]))
     env.close()
 
 

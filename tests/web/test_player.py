@@ -13,11 +13,11 @@ import torch
 
 from c2d.agents.agent import Agent
 from c2d.agents.build import build_network
-from c2d.agents.recipes import RECIPES, adapt
 from c2d.envs.make import make
 from c2d.envs.spec import FrameStack
 from c2d.errors import UserError
 from c2d.evaluation.risk import criterion
+from c2d.recipes.rows import RECIPES, adapt
 from c2d.training.rundir import load
 from c2d.web.inside import Root
 from c2d.web.lens.load import open_agent
@@ -44,7 +44,7 @@ def test_what_is_shown_is_agent_distribution_of_the_same_game(trained, run):
     config = open_agent(Root(trained), run, "weights").config
     env = make(config.env, config.rules, 5)
     stack = FrameStack(env.spec)
-    stack.open(env.start())
+    stack.reset(env.reset())
     score = 0.0
     for header, parts in moments(player(trained, run, epsilon=0.3), 30):
         law = agent.distribution(stack.obs)
@@ -58,7 +58,7 @@ def test_what_is_shown_is_agent_distribution_of_the_same_game(trained, run):
         assert (game["reward"], game["terminal"], game["truncated"]) == (step.reward, step.terminal, step.truncated)
         assert game["ended"] == (None if step.game is None else step.game._asdict())
         score = 0.0 if step.game else score + step.reward
-        stack.follow(step)
+        stack.update(step)
     env.close()
 
 
@@ -198,8 +198,8 @@ def test_every_kind_of_recipe_has_a_target(name):
 def test_rewards_in_targets_are_clipped_where_the_recipe_clips(trained):
     playing = player(trained, "cartpole", epsilon=1.0)
     loaded = playing.agents[0]
-    clipped = dataclasses.replace(loaded.config.agent, clip_reward=0.25)
-    loaded.config = dataclasses.replace(loaded.config, agent=clipped)
+    clipped = dataclasses.replace(loaded.config.recipe, clip_reward=0.25)
+    loaded.config = dataclasses.replace(loaded.config, recipe=clipped)
     for header, parts in moments(playing, 60):
         if header["games"][0]["terminal"]:
             np.testing.assert_allclose(parts["0.target_returns"], 0.25, atol=1e-5)  # a point mass at the reward

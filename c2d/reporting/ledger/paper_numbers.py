@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from c2d.agents.recipes import RECIPES
 from c2d.config import Config, flat, to_json
 from c2d.envs.games import BENCHMARK
 from c2d.envs.protocols import PROTOCOLS
+from c2d.recipes.rows import RECIPES
 from c2d.reporting.dataset import Dataset
 from c2d.reporting.ledger.entry import (
     DIFFERS,
@@ -239,7 +239,7 @@ _SETTING_TABLES = {
 
 
 def settings() -> list[LedgerEntry]:
-    ours = flat(to_json(Config(env="atari/breakout", rules=PROTOCOLS["c2d-paper"], agent=RECIPES["c2d"])))
+    ours = flat(to_json(Config(env="atari/breakout", rules=PROTOCOLS["c2d-paper"], recipe=RECIPES["c2d"])))
     found = []
     for table, rows in _SETTING_TABLES.items():
         for what, (setting, factor, expected) in rows.items():

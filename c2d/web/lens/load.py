@@ -11,7 +11,7 @@ import safetensors.torch
 from c2d.agents.agent import Agent
 from c2d.config import Config, from_json, validate
 from c2d.envs.make import make
-from c2d.envs.names import refuse_unnamed, resolve
+from c2d.envs.names import require_trusted_env, resolve
 from c2d.envs.spec import Environment
 from c2d.errors import UserError
 from c2d.nets.network import ValueNetwork
@@ -59,13 +59,13 @@ def open_agent(root: Root, run: str, checkpoint: str, trusted: tuple[str, ...] =
             raise UserError(f"{run} holds no agent to play yet: no {_file(checkpoint)} (written after an iteration)")
         validate(config)
         own = config.env.removeprefix("gym/")
-        refuse_unnamed(config.env, own if own in trusted else None, flag="--trust ")
+        require_trusted_env(config.env, own if own in trusted else None, flag="--trust ")
         online, target = _tensors(root.read(run, _file(checkpoint), limit=_LARGEST), checkpoint)
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(f"{run} cannot be opened: {error}") from None
     source = f"{run}/{_file(checkpoint)}"
-    agent = Agent.from_bytes(online, config.agent, spec, source=source)
-    network = Agent.from_bytes(target, config.agent, spec, source=source).network if target else agent.network
+    agent = Agent.from_bytes(online, config.recipe, spec, source=source)
+    network = Agent.from_bytes(target, config.recipe, spec, source=source).network if target else agent.network
     env = resolve(config.env).canonical
     return Loaded(root, run, checkpoint, config, agent, network, env, (info.st_ino, info.st_mtime_ns))
 

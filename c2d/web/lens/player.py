@@ -11,7 +11,7 @@ from c2d.agents.agent import Distribution
 from c2d.envs.spec import FrameStack
 from c2d.errors import UserError
 from c2d.evaluation.risk import MEAN
-from c2d.training.seeding import numpy_generator
+from c2d.seeding import numpy_generator
 from c2d.types import Phi, Step
 from c2d.web.lens.load import Loaded, open_agent
 from c2d.web.lens.png import encode
@@ -31,10 +31,10 @@ class Game:
         self.rng = numpy_generator(seed, "lens actions")
         self.number = 0
         self.notice: str | None = None  # why there is no picture
-        self._open(self.env.start())
+        self._open(self.env.reset())
 
     def _open(self, opening: Any) -> None:
-        self.stack.open(opening)
+        self.stack.reset(opening)
         self.steps, self.score = 0, 0.0
 
     def picture(self) -> bytes:
@@ -58,7 +58,7 @@ class Game:
         after = FrameStack(self.env.spec)
         after.obs[:] = before
         after.push(step.frame)
-        self.stack.follow(step)
+        self.stack.update(step)
         self.steps += 1
         self.score += step.reward
         return step, before, after.obs
@@ -159,7 +159,7 @@ class Player:
     ) -> dict[str, Any]:
         """The Bellman target of the step as the seat's own recipe has it; nothing where its replay drops the step."""
         loaded = self.agents[seat]
-        recipe, truncation = loaded.config.agent, loaded.config.rules.truncation
+        recipe, truncation = loaded.config.recipe, loaded.config.rules.truncation
         if step.truncated and truncation == "drop":
             return {"distance": None}
         over = step.terminal or (step.truncated and truncation == "terminal")

@@ -10,10 +10,8 @@ import torch
 from c2d.agents.agent import Agent
 from c2d.agents.build import BOOTSTRAPS
 from c2d.nets.network import ValueNetwork
-from c2d.returns.bellman import backup
-from c2d.returns.bootstrap import Laws
-from c2d.returns.cramer import cramer
-from c2d.returns.values import at_action
+from c2d.returns.bellman import Laws, at_action, backup
+from c2d.returns.losses import cramer
 from c2d.types import Batch
 
 
@@ -47,7 +45,7 @@ def bellman_target(agent: Agent, target: ValueNetwork, transition: Transition) -
         discount=torch.tensor([discount], dtype=torch.float32),
         next_obs=torch.from_numpy(next_obs[None]),
         weight=torch.ones(1),
-        index=torch.zeros(1, dtype=torch.int64),
+        indices=torch.zeros(1, dtype=torch.int64),
     )
     predicted = agent.network(batch.obs, "act")  # [1, A, N]
     bootstrap = BOOTSTRAPS[type(agent.recipe.bootstrap)](agent.recipe.bootstrap)

@@ -95,7 +95,7 @@ class Worker:
     ) -> None:
         import torch
 
-        from c2d.agents.trust import trust
+        from c2d.recipes.user_code import trust
         from c2d.web.lens.load import open_agent
         from c2d.web.lens.player import Player
 
@@ -156,13 +156,13 @@ class Worker:
 
 
 def _describe(loaded: Any) -> dict[str, Any]:
-    spec, recipe = loaded.agent.spec, loaded.config.agent
+    spec, recipe = loaded.agent.spec, loaded.config.recipe
     names = list(spec.action_names) or [str(action) for action in range(spec.actions)]
     return {
         "run": loaded.run,
         "checkpoint": loaded.checkpoint,
         "env": loaded.env,
-        "recipe": loaded.config.recipe,
+        "recipe": loaded.config.recipe_name,
         "train_seed": loaded.config.seed,
         "actions": names,
         "gamma": recipe.schedule.gamma,

@@ -5,10 +5,14 @@ The docstring under each field is its help text on the command line. Units are a
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from c2d.agents.parts import (
+from c2d.errors import UserError, did_you_mean
+from c2d.recipes.parts import (
+    Adam,
     BootstrapSpec,
     Categorical,
     Conjugated,
@@ -27,7 +31,6 @@ from c2d.agents.parts import (
     Mlp,
     Munchausen,
     Nature,
-    Optim,
     OptimSpec,
     PhiSpec,
     Prioritized,
@@ -95,7 +98,7 @@ class Recipe:
     clip_reward: float | None = None
     """Bound on |reward| as the learner sees it; None (C2D) learns on raw rewards. Scores are always raw."""
     schedule: Schedule = field(default_factory=Schedule)
-    optim: OptimSpec = field(default_factory=Optim)
+    optim: OptimSpec = field(default_factory=Adam)
 
 
 # What each part can be, by the names on the command line.
@@ -118,5 +121,20 @@ PARTS: dict[str, dict[str, type]] = {
     },
     "bootstrap": {"greedy": Greedy, "double": Double, "munchausen": Munchausen},
     "sampler": {"uniform": Uniform, "prioritized": Prioritized},
-    "optim": {"adam": Optim, "rmsprop": RmsProp},
+    "optim": {"adam": Adam, "rmsprop": RmsProp},
 }
+
+
+def exchange(recipe: Recipe, chosen: Mapping[str, str]) -> Recipe:
+    """Other parts with their default settings; layers keep their size where both kinds have one."""
+    for part, name in chosen.items():
+        if name not in PARTS[part]:
+            hint = did_you_mean(str(name), PARTS[part])
+            raise UserError(f'unknown {part} "{name}".{hint} Accepted: {", ".join(PARTS[part])}')
+        new, old = PARTS[part][name](), getattr(recipe, part)
+        if type(new) is type(old):
+            continue
+        kept = {f.name for f in dataclasses.fields(new)} & {"hidden", "learning_rate"}
+        same = {field: getattr(old, field) for field in kept if hasattr(old, field)}
+        recipe = dataclasses.replace(recipe, **{part: dataclasses.replace(new, **same)})
+    return recipe

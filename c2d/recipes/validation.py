@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from c2d.agents import parts as spec
-from c2d.agents.recipe import Recipe
 from c2d.errors import UserError
+from c2d.recipes import parts as spec
+from c2d.recipes.recipe import Recipe
 
 Limit = tuple[Callable[[Any], bool], str]
 
@@ -126,7 +126,7 @@ def _leaves(path: str, settings: Any) -> Iterator[tuple[str, str, Any]]:
         value = getattr(settings, field.name)
         name = f"{path}{field.name.replace('_', '-')}"
         if dataclasses.is_dataclass(value):
-            yield from _leaves("" if field.name == "agent" else f"{name}.", value)
+            yield from _leaves("" if field.name == "recipe" else f"{name}.", value)
         else:
             yield name, field.name, value
 

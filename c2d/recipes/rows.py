@@ -6,7 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from c2d.agents.parts import (
+from c2d.envs.spec import EnvSpec
+from c2d.errors import UserError, did_you_mean
+from c2d.recipes.parts import (
+    Adam,
     Categorical,
     Conjugated,
     CrossEntropy,
@@ -19,7 +22,6 @@ from c2d.agents.parts import (
     Mlp,
     Munchausen,
     Nature,
-    Optim,
     OptimSpec,
     PhiSpec,
     Prioritized,
@@ -29,9 +31,7 @@ from c2d.agents.parts import (
     Scalar,
     Squared,
 )
-from c2d.agents.recipe import Recipe, Schedule
-from c2d.envs.spec import EnvSpec
-from c2d.errors import UserError, did_you_mean
+from c2d.recipes.recipe import Recipe, Schedule
 
 # ---------------------------------------------------------------------------------------------------------- C2D
 
@@ -58,7 +58,7 @@ RAINBOW_C2D_FULL = replace(RAINBOW_C2D, dueling=True)
 # Common to Dopamine's agents (Castro et al. 2018): "same" padding, no normalization, rewards clipped to ±1, φ the
 # identity, Adam without a bound on gradients. Its TensorFlow agents (C51, IQN, Rainbow: those of its published curves)
 # have ε where TensorFlow 1 placed it; its JAX agents (DQN with Adam, QR-DQN, full Rainbow) after bias correction.
-_ADAM = Optim(learning_rate=6.25e-5, eps=1.5e-4, clip_norm=None)
+_ADAM = Adam(learning_rate=6.25e-5, eps=1.5e-4, clip_norm=None)
 _JAX_ADAM = replace(_ADAM, eps_form="torch")
 _DOPAMINE = replace(
     C2D,
@@ -223,7 +223,7 @@ def _vector(recipe: Recipe, env: EnvSpec) -> Recipe:
     # Bounded atoms bear a target network that follows closely; unbounded ones run away from it.
     bounded = isinstance(recipe.head, Conjugated)
     optim: OptimSpec = replace(recipe.optim, learning_rate=1e-3)
-    if isinstance(optim, Optim):
+    if isinstance(optim, Adam):
         optim = replace(optim, learning_rate=2e-3, learning_rate_final=2e-5, decay_updates=10_000)
     return replace(
         recipe,
@@ -277,7 +277,7 @@ def _shrink(head: HeadSpec, units: int, reach: float) -> HeadSpec:
 
 def _faster(optim: OptimSpec, rate: float) -> OptimSpec:
     """Small worlds bear larger steps of Adam; RMSProp's, 2.5e-4, are those of Young and Tian already."""
-    return replace(optim, learning_rate=rate) if isinstance(optim, Optim) else optim
+    return replace(optim, learning_rate=rate) if isinstance(optim, Adam) else optim
 
 
 _SCALES: dict[str, Callable[[Recipe, EnvSpec], Recipe]] = {

@@ -233,7 +233,7 @@ class PhiSpec:
 
 
 @dataclass(frozen=True)
-class Optim:
+class Adam:
     """Adam with a bound on the global gradient norm."""
 
     learning_rate: float = 0.5e-4
@@ -268,4 +268,4 @@ class RmsProp:
     """Largest global norm of a gradient; None leaves gradients alone."""
 
 
-OptimSpec: TypeAlias = Optim | RmsProp
+OptimSpec: TypeAlias = Adam | RmsProp

@@ -1,0 +1,370 @@
+"""Heads: features -> the return distribution of every action.
+
+Each is a dense layer and an output, plain or dueling, of plain or noisy weights.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from c2d.nets import native
+from c2d.types import Purpose, ReturnDist
+
+# --------------------------------------------------------------------------------------------------------- layers
+
+
+class PlainLinear(nn.Linear):
+    """A dense layer that takes, and ignores, the generator of noisy ones."""
+
+    def forward(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:  # [..., D] -> [..., D']
+        if native.takes_rows(x, self.weight):
+            y: Tensor = native.Dense.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
+            return y.t()
+        if x.dim() == 2 and len(x) > 1:  # W·xᵀ: BLAS divides it better between threads
+            return torch.addmm(self.bias.unsqueeze(1), self.weight, x.t()).t()
+        return F.linear(x, self.weight, self.bias)
+
+
+class NoisyLinear(nn.Module):
+    """A dense layer with factorized Gaussian noise on its weights (Fortunato et al. 2018, Eqs. 10 and 11).
+
+    weight + sigma_weight ⊙ f(ε')f(ε)ᵀ, f(x) = sign(x)√|x|, drawn anew in each pass, once for the whole batch.
+    Without a generator the weights are their means.
+    """
+
+    constants = ("sigma_weight", "sigma_bias")
+
+    def __init__(self, inputs: int, outputs: int, sigma: float) -> None:
+        super().__init__()
+        self.inputs, self.outputs = inputs, outputs
+        self.weight = nn.Parameter(torch.empty(outputs, inputs))
+        self.bias = nn.Parameter(torch.empty(outputs))
+        self.sigma_weight = nn.Parameter(torch.full((outputs, inputs), sigma / math.sqrt(inputs)))
+        self.sigma_bias = nn.Parameter(torch.full((outputs,), sigma / math.sqrt(inputs)))
+
+    def initialize(self, rng: torch.Generator) -> None:
+        """Means uniform in ±1/√inputs (Sec. 3.2 there)."""
+        bound = 1.0 / math.sqrt(self.inputs)
+        for mean in (self.weight, self.bias):
+            nn.init.uniform_(mean, -bound, bound, generator=rng)
+
+    def forward(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:  # [..., D] -> [..., D']
+        if rng is None:
+            return F.linear(x, self.weight, self.bias)
+        noise = torch.randn(self.inputs + self.outputs, generator=rng, device=x.device)
+        noise = noise.sign() * noise.abs().sqrt_()
+        inward, outward = noise[: self.inputs], noise[self.inputs :]
+        return _noisy_linear(x, self.weight, self.sigma_weight, self.bias, self.sigma_bias, inward, outward)
+
+
+def _noisy_linear(
+    x: Tensor, weight: Tensor, sigma: Tensor, bias: Tensor, sigma_bias: Tensor, inward: Tensor, outward: Tensor
+) -> Tensor:
+    """The noisy part as a product of its own, with no matrix of noise: (σ (x ⊙ f(ε))) ⊙ f(ε')."""
+    noisy = F.linear(x * inward, sigma, sigma_bias)
+    return torch.addcmul(F.linear(x, weight, bias), noisy, outward)
+
+
+class CosineEmbedding(nn.Module):
+    """φ_j(τ) = ReLU(Σ_i cos(πiτ) w_ij + b_j), i = 1 … n (Dabney et al. 2018, Eq. 4, with i from 1 as in Dopamine)."""
+
+    def __init__(self, cosines: int, features: int) -> None:
+        super().__init__()
+        self.dense = PlainLinear(cosines, features)
+        self.frequencies: Tensor
+        self.register_buffer("frequencies", math.pi * torch.arange(1, cosines + 1), persistent=False)
+
+    def forward(self, taus: Tensor) -> Tensor:  # [B, K] -> [B, K, D]
+        return F.relu(self.dense(torch.cos(taus.unsqueeze(-1) * self.frequencies)))
+
+
+class Style(NamedTuple):
+    """What the recipe says about the layers of its head."""
+
+    dueling: bool = False
+    noise: float | None = None  # σ₀; None: plain weights
+
+    def linear(self, inputs: int, outputs: int) -> PlainLinear | NoisyLinear:
+        if self.noise is None:
+            return PlainLinear(inputs, outputs)
+        return NoisyLinear(inputs, outputs, self.noise)
+
+
+class Output(nn.Module):
+    """Hidden units -> one row of `size` numbers per action. [..., D] -> [..., A, N]
+
+    Dueling (Wang et al. 2016, Eq. 9): a row of the state plus rows of the actions, whose mean over actions is
+    taken away, so that the two parts are determined by their sum.
+    """
+
+    def __init__(self, inputs: int, actions: int, size: int, style: Style) -> None:
+        super().__init__()
+        self.actions, self.size = actions, size
+        self.advantage = style.linear(inputs, actions * size)
+        self.value = style.linear(inputs, size) if style.dueling else None
+
+    def forward(self, x: Tensor, rng: torch.Generator | None) -> Tensor:
+        out: Tensor = self.advantage(x, rng).unflatten(-1, (self.actions, self.size))
+        if self.value is not None:
+            out = self.value(x, rng).unsqueeze(-2) + out - out.mean(-2, keepdim=True)
+        return out
+
+
+# ---------------------------------------------------------------------------------------------------------- heads
+
+
+class ScalarHead(nn.Module):
+    """features -> dense -> ReLU -> one number per action: a point mass."""
+
+    samples = False
+
+    def __init__(self, features: int, actions: int, style: Style, hidden: int = 512) -> None:
+        super().__init__()
+        self.dense = style.linear(features, hidden)
+        self.output = Output(hidden, actions, 1, style)
+
+    def forward(
+        self, features: Tensor, purpose: Purpose, rng: torch.Generator | None = None, like: ReturnDist | None = None
+    ) -> ReturnDist:  # [B, D] -> [B, A, 1]
+        atoms = self.output(F.relu(self.dense(features, rng)), rng)
+        return ReturnDist(atoms, torch.zeros_like(atoms))
+
+    def diagnostics(self) -> dict[str, float]:
+        return {}
+
+
+class CategoricalHead(nn.Module):
+    """features -> dense -> ReLU -> logits on the atoms v_min … v_max, which lie in φ-space."""
+
+    samples = False
+
+    def __init__(
+        self,
+        features: int,
+        actions: int,
+        style: Style,
+        atoms: int = 51,
+        v_min: float = -10.0,
+        v_max: float = 10.0,
+        hidden: int = 512,
+    ) -> None:
+        super().__init__()
+        self.dense = style.linear(features, hidden)
+        self.output = Output(hidden, actions, atoms, style)
+        self.grid: Tensor
+        self.register_buffer("grid", torch.linspace(v_min, v_max, atoms), persistent=False)  # [N]
+
+    def forward(
+        self, features: Tensor, purpose: Purpose, rng: torch.Generator | None = None, like: ReturnDist | None = None
+    ) -> ReturnDist:  # [B, D] -> [B, A, N]
+        log_probs = self.output(F.relu(self.dense(features, rng)), rng).log_softmax(-1)
+        return ReturnDist(self.grid.expand_as(log_probs), log_probs)
+
+    def diagnostics(self) -> dict[str, float]:
+        return {}
+
+
+class QuantileHead(nn.Module):
+    """features -> dense -> ReLU -> the quantiles at τ̂_i = (2i − 1)/2N of each action."""
+
+    samples = False
+
+    def __init__(self, features: int, actions: int, style: Style, atoms: int = 200, hidden: int = 512) -> None:
+        super().__init__()
+        self.dense = style.linear(features, hidden)
+        self.output = Output(hidden, actions, atoms, style)
+        self.taus: Tensor
+        self.register_buffer("taus", (torch.arange(atoms) + 0.5) / atoms, persistent=False)  # [N]
+
+    def forward(
+        self, features: Tensor, purpose: Purpose, rng: torch.Generator | None = None, like: ReturnDist | None = None
+    ) -> ReturnDist:  # [B, D] -> [B, A, N]
+        atoms = self.output(F.relu(self.dense(features, rng)), rng)
+        share = atoms.new_full((), -math.log(atoms.shape[-1])).expand_as(atoms)
+        return ReturnDist(atoms, share, self.taus.expand_as(atoms))
+
+    def diagnostics(self) -> dict[str, float]:
+        return {}
+
+
+class QuantileFunction(nn.Module):
+    """(features ⊙ embedding(τ)) -> dense -> ReLU -> F⁻¹(τ) of each action. [B, D], [B, K] -> [B, A, K]"""
+
+    def __init__(self, features: int, actions: int, style: Style, cosines: int, hidden: int) -> None:
+        super().__init__()
+        self.embedding = CosineEmbedding(cosines, features)
+        self.dense = style.linear(features, hidden)
+        self.output = Output(hidden, actions, 1, style)
+
+    def forward(self, features: Tensor, taus: Tensor, rng: torch.Generator | None) -> Tensor:
+        x = self.embedding(taus) * features.unsqueeze(1)  # [B, K, D]
+        rows = F.relu(self.dense(x.flatten(0, 1), rng))  # [B·K, hidden]
+        atoms: Tensor = self.output(rows, rng)  # [B·K, A, 1]
+        return atoms.view(*taus.shape, -1).transpose(1, 2)
+
+
+class ImplicitHead(nn.Module):
+    """Atoms of equal probability at random fractions; at midpoints of equal fractions when there is no generator."""
+
+    samples = True
+
+    def __init__(
+        self,
+        features: int,
+        actions: int,
+        style: Style,
+        atoms: int = 64,
+        target_atoms: int = 64,
+        policy_atoms: int = 32,
+        cosines: int = 64,
+        hidden: int = 512,
+    ) -> None:
+        super().__init__()
+        self.counts: dict[Purpose, int] = {
+            "act": policy_atoms,
+            "choose": policy_atoms,
+            "predict": atoms,
+            "target": target_atoms,
+        }
+        self.quantile = QuantileFunction(features, actions, style, cosines, hidden)
+
+    def forward(
+        self, features: Tensor, purpose: Purpose, rng: torch.Generator | None = None, like: ReturnDist | None = None
+    ) -> ReturnDist:  # [B, D] -> [B, A, K]
+        shape = (features.shape[0], self.counts[purpose])
+        if rng is None:
+            taus = ((torch.arange(shape[1], device=features.device) + 0.5) / shape[1]).expand(shape)
+        else:
+            taus = torch.rand(shape, generator=rng, device=features.device)
+        atoms = self.quantile(features, taus, rng)
+        share = atoms.new_full((), -math.log(shape[1])).expand_as(atoms)
+        return ReturnDist(atoms, share, taus.unsqueeze(1).expand_as(atoms))
+
+    def diagnostics(self) -> dict[str, float]:
+        return {}
+
+
+class FractionHead(nn.Module):
+    """Fractions 0 = τ_0 < τ_1 < … < τ_N = 1 by softmax; atom i is F⁻¹(τ̂_i) with probability τ_{i+1} − τ_i."""
+
+    samples = True  # a target takes over the fractions of s; to choose, those proposed for s' (Yang et al., Alg. 1)
+
+    def __init__(
+        self,
+        features: int,
+        actions: int,
+        style: Style,
+        atoms: int = 32,
+        cosines: int = 64,
+        hidden: int = 512,
+        entropy: float = 0.0,
+        **optimizer: Any,  # of the fraction network; see agents/build.py
+    ) -> None:
+        super().__init__()
+        self.entropy = entropy
+        self.fractions = PlainLinear(features, atoms)
+        self.quantile = QuantileFunction(features, actions, style, cosines, hidden)
+
+    def forward(
+        self, features: Tensor, purpose: Purpose, rng: torch.Generator | None = None, like: ReturnDist | None = None
+    ) -> ReturnDist:  # [B, D] -> [B, A, N]
+        if like is not None:  # the fractions of another law, here of the present state: [B, A, N], alike for all A
+            assert like.taus is not None
+            taus, log_shares = like.taus[:, 0], like.log_probs[:, 0]
+        else:
+            with torch.no_grad():  # the quantile loss does not move the fractions
+                log_shares = self._log_shares(features)
+                taus = _midpoints(log_shares)
+        atoms = self.quantile(features, taus, rng)
+        return ReturnDist(atoms, log_shares.unsqueeze(1).expand_as(atoms), taus.unsqueeze(1).expand_as(atoms))
+
+    def auxiliary(self, features: Tensor, law: ReturnDist, action: Tensor, rng: torch.Generator | None) -> Tensor:
+        """A loss whose gradient in τ_i is ∂W₁/∂τ_i = 2F⁻¹(τ_i) − F⁻¹(τ̂_i) − F⁻¹(τ̂_{i−1}) (Prop. 1). -> [B]
+
+        `law` [B, N] is the prediction at `action`. Only the fraction network moves: features and quantiles are
+        held fixed. The entropy bonus keeps the fractions apart.
+        """
+        log_shares = self._log_shares(features.detach())  # [B, N]
+        shares = log_shares.exp()
+        inner = shares.cumsum(-1)[:, :-1]  # [B, N-1] τ_1 … τ_{N-1}
+        with torch.no_grad():
+            values = self.quantile(features.detach(), inner, rng)  # [B, A, N-1]
+            index = action.view(-1, 1, 1).expand(-1, 1, inner.shape[1])
+            at_tau = values.gather(1, index).squeeze(1)
+            slope = 2 * at_tau - law.atoms[:, 1:] - law.atoms[:, :-1]
+        loss: Tensor = (inner * slope).sum(-1) + self.entropy * (shares * log_shares).sum(-1)
+        return loss
+
+    def own_parameters(self) -> list[nn.Parameter]:
+        """Trained by `auxiliary` alone, with an optimizer of their own."""
+        return list(self.fractions.parameters())
+
+    def diagnostics(self) -> dict[str, float]:
+        return {}
+
+    def _log_shares(self, features: Tensor) -> Tensor:  # [B, D] -> [B, N]
+        shares: Tensor = self.fractions(features).log_softmax(-1)
+        return shares
+
+
+def _midpoints(log_shares: Tensor) -> Tensor:
+    """τ̂_i = (τ_i + τ_{i+1})/2. [B, N] -> [B, N]"""
+    shares = log_shares.exp()
+    return shares.cumsum(-1) - 0.5 * shares
+
+
+class ConjugatedHead(nn.Module):
+    """ψ = ReLU(dense(features)); p = softmax(output(ψ)); e = ReLU(dense(p)); z = α·tanh(output([e, ψ]) / c).
+
+    Dueling, if asked for, is inside both outputs; the embedding sees the probabilities after it.
+    """
+
+    samples = False
+    constants = ("alpha",)
+
+    def __init__(
+        self,
+        features: int,
+        actions: int,
+        style: Style,
+        atoms: int = 32,
+        alpha: float = 50.0,
+        c: float = 5.0,
+        hidden: int = 512,
+        embedding: int = 512,
+        train_alpha: bool = True,
+        train_atoms: bool = True,
+    ) -> None:
+        super().__init__()
+        self.c = c
+        self.dense = style.linear(features, hidden)
+        self.logits = Output(hidden, actions, atoms, style)
+        self.alpha = nn.Parameter(torch.tensor(float(alpha)), requires_grad=train_alpha)
+        self.embedding: nn.Module | None = None
+        self.support: Output | None = None
+        if train_atoms:
+            self.embedding = style.linear(actions * atoms, embedding) if embedding else None
+            self.support = Output(embedding + hidden, actions, atoms, style)
+        self.grid: Tensor
+        self.register_buffer("grid", torch.linspace(-1.0, 1.0, atoms), persistent=False)
+
+    def forward(
+        self, features: Tensor, purpose: Purpose, rng: torch.Generator | None = None, like: ReturnDist | None = None
+    ) -> ReturnDist:  # [B, D] -> [B, A, N]
+        psi = F.relu(self.dense(features, rng))
+        log_probs = self.logits(psi, rng).log_softmax(-1)  # [B, A, N]
+        if self.support is None:
+            return ReturnDist((self.alpha * self.grid).expand_as(log_probs), log_probs)
+        coupled = psi
+        if self.embedding is not None:  # the probabilities of all actions together
+            coupled = torch.cat((F.relu(self.embedding(log_probs.exp().flatten(1), rng)), psi), 1)
+        return ReturnDist(self.alpha * torch.tanh(self.support(coupled, rng) / self.c), log_probs)
+
+    def diagnostics(self) -> dict[str, float]:
+        """α, the trained scale of the support."""
+        return {"alpha": self.alpha.item()}
