@@ -50,7 +50,7 @@ test-versions: $(READY) ## run the core tests on the oldest promised and the new
 	$(PYTHON) .ci/test_versions.py
 
 test-emulator: $(READY) ## save and restore all 55 Atari games in fresh processes and write docs/results/emulator.md (an hour or more)
-	$(BIN)/python bench/emulator.py --out docs/results/emulator.md
+	$(BIN)/python studies/emulator.py --out docs/results/emulator.md
 
 coverage: $(READY) browser ## run the default test suite and print which share of the package's lines it runs
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not published" --cov=c2d --cov-report=term:skip-covered
@@ -76,39 +76,39 @@ $(PEERS)/.ready: constraints.txt Makefile
 	@touch $@
 
 bench-lens: $(READY) browser ## measure painted pictures per second of the lens in Chromium and a run's speed when watched (quiet machine, 7 minutes)
-	$(BIN)/python bench/lens_rate.py --out docs/results/lens.md
-	$(BIN)/python bench/watched_training.py --out docs/results/watched.md
+	$(BIN)/python studies/lens_rate.py --out docs/results/lens.md
+	$(BIN)/python studies/watched_training.py --out docs/results/watched.md
 
 bench-peers: $(READY) $(PEERS)/.ready ## compare speed with Stable-Baselines3 (quiet machine, about 18 minutes)
-	$(BIN)/python bench/against_sb3.py --out docs/results/speed-against-sb3.md
+	$(BIN)/python studies/against_sb3.py --out docs/results/speed-against-sb3.md
 
 study-learning: $(READY) ## train CartPole and MinAtar Breakout with default settings and write docs/results
 	$(BIN)/c2d quickstart --seeds 1 2 3 4 5 --out docs/results/quickstart.md
-	$(BIN)/python bench/learning.py --env gym/CartPole-v1 --seeds 1 2 3 --out docs/results/learning.md
+	$(BIN)/python studies/learning.py --env gym/CartPole-v1 --seeds 1 2 3 --out docs/results/learning.md
 
 study-faults: $(READY) ## kill, damage and starve runs, measure checkpoints, and write docs/results (about 10 minutes)
-	$(BIN)/python bench/faults.py --kills 120 --out docs/results/faults.md
-	$(BIN)/python bench/checkpoint_cost.py --out docs/results/checkpoints.md
+	$(BIN)/python studies/faults.py --kills 120 --out docs/results/faults.md
+	$(BIN)/python studies/checkpoint_cost.py --out docs/results/checkpoints.md
 
 study-server: $(READY) ## strain the server and an embedded Ray and write docs/results/server.md (about 3 minutes)
-	$(BIN)/python bench/server_faults.py --out docs/results/server.md
+	$(BIN)/python studies/server_faults.py --out docs/results/server.md
 
 study-hostile: $(READY) ## try every command on every kind of damaged run directory and write docs/results/hostile.md (15 minutes)
-	$(BIN)/python bench/hostile.py --out docs/results/hostile.md
+	$(BIN)/python studies/hostile.py --out docs/results/hostile.md
 
 study-minatar: $(READY) ## train the field on MinAtar (hours; goes on where it stopped) and write docs/results/minatar*.md
 	$(BIN)/c2d sweep minatar --seeds 2
-	$(BIN)/python bench/minatar_study.py runs/minatar --out docs/results/minatar.md
+	$(BIN)/python studies/minatar_study.py runs/minatar --out docs/results/minatar.md
 	$(BIN)/c2d sweep minatar-c2d --seeds 1
-	$(BIN)/python bench/minatar_study.py runs/minatar-c2d --plan minatar-c2d --out docs/results/minatar-c2d.md
+	$(BIN)/python studies/minatar_study.py runs/minatar-c2d --plan minatar-c2d --out docs/results/minatar-c2d.md
 
 study-sweeps: $(READY) ## measure throughput, Ray's overhead and recovery, and write docs/results/sweeps.md (quiet machine, 10 minutes)
-	$(BIN)/python bench/sweeps.py --out docs/results/sweeps.md
+	$(BIN)/python studies/sweeps.py --out docs/results/sweeps.md
 
 study-rates: $(READY) ## measure every recipe with one thread, for the forecasts of `c2d sweep` (quiet machine, 5 minutes)
 	$(BIN)/c2d bench --recipe all --threads 1 --seconds 2 --json /tmp/c2d-rates-atari.json
 	$(BIN)/c2d bench --recipe all --threads 1 --seconds 2 --env minatar/breakout --json /tmp/c2d-rates-minatar.json
-	$(BIN)/python bench/rates.py /tmp/c2d-rates-atari.json /tmp/c2d-rates-minatar.json
+	$(BIN)/python studies/rates.py /tmp/c2d-rates-atari.json /tmp/c2d-rates-minatar.json
 
 clean: ## remove the virtual environments and caches (runs/ stays)
 	find c2d -name "*.so" -delete

@@ -110,7 +110,7 @@ def test_the_papers_settings_are_the_defaults():
 @pytest.mark.parametrize("plan", ["minatar", "minatar-c2d"])
 def test_the_studies_say_which_rows_have_changed_since(plan):
     """Today's settings against those in the records: when a row changes, the page must say so."""
-    where = importlib.util.spec_from_file_location("minatar_study", DOCS.parent / "bench" / "minatar_study.py")
+    where = importlib.util.spec_from_file_location("minatar_study", DOCS.parent / "studies" / "minatar_study.py")
     study = importlib.util.module_from_spec(where)
     where.loader.exec_module(study)
     shipped, found = shipped_plan(plan), {}

@@ -24,7 +24,7 @@ class BadEnvironment(UserError):
     """The environment returned something no learner can use."""
 
 
-class GymnasiumGame:
+class GymnasiumEnv:
     """An `Environment` around one of Gymnasium's. Episode k is seeded by the run's seed and k."""
 
     def __init__(self, key: str, rules: GymRules, seed: int) -> None:

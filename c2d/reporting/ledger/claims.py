@@ -259,7 +259,7 @@ class ResultClaims:
                 LedgerEntry(
                     _RESULTS,
                     f"C2D excels where rewards are frequent and large, lags where sparse and small: {words}",
-                    "python bench/reward_statistics.py --out rewards.csv; c2d ledger",
+                    "python studies/reward_statistics.py --out rewards.csv; c2d ledger",
                     "rank correlation > 0",
                     f"with C2D − IQN over 55 games: {point:+.2f} ({low:+.2f}, {high:+.2f})",
                     _INTERVAL,

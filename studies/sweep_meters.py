@@ -104,7 +104,7 @@ def in_processes(count: int, threads: int, seconds: float, warm: int = WARM) -> 
         news: dict[int, tuple[float, int]] = {}
         processes = []
         for number, run in enumerate(runs_of(count, threads, Path(place))):
-            process = subprocess.Popen([sys.executable, "bench/sweep_process.py"], text=True, stdin=subprocess.PIPE,
+            process = subprocess.Popen([sys.executable, "studies/sweep_process.py"], text=True, stdin=subprocess.PIPE,
                                        stdout=subprocess.PIPE)  # fmt: skip
             assert process.stdin is not None
             process.stdin.write(json.dumps(to_json(run.config)) + "\n")

@@ -1,6 +1,6 @@
 """What a checkpoint costs with a full replay, and how long loading it takes.
 
-    python bench/checkpoint_cost.py --out docs/results/checkpoints.md
+    python studies/checkpoint_cost.py --out docs/results/checkpoints.md
 
 Random play of the game is stored again and again until the replay is full; the network is the paper's.
 """

@@ -1,9 +1,9 @@
 """What the runs of `c2d sweep minatar` or `minatar-c2d` say: a table with IQM and bootstrap intervals, and a figure.
 
 c2d sweep minatar --seeds 2
-python bench/minatar_study.py runs/minatar --out docs/results/minatar.md
+python studies/minatar_study.py runs/minatar --out docs/results/minatar.md
 c2d sweep minatar-c2d --seeds 1
-python bench/minatar_study.py runs/minatar-c2d --plan minatar-c2d --out docs/results/minatar-c2d.md
+python studies/minatar_study.py runs/minatar-c2d --plan minatar-c2d --out docs/results/minatar-c2d.md
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Painted pictures per second of the lens in Chromium, and what it costs to watch 200 runs.
 
-    python bench/lens_rate.py --out docs/results/lens.md
+    python studies/lens_rate.py --out docs/results/lens.md
 
 Trains nothing worth the name: a network of the paper's size after some steps plays as fast as a trained one.
 """
@@ -125,7 +125,7 @@ def document(
             f"the longest task in the page took {cost['longest_task_ms']:.0f} ms (0: none took above 50 ms).",
             *([] if quiet else ["", "The machine was not quiet: other work ran on it, and the figures are low."]),
             "",
-            f"- Command: `python bench/lens_rate.py --seconds {args.seconds}`",
+            f"- Command: `python studies/lens_rate.py --seconds {args.seconds}`",
             f"- Machine: {facts['cpu']}, {facts['cores']} cores; load average before each part: "
             f"{', '.join(f'{value:.1f}' for value in load)}",
             f"- Versions: {', '.join(f'{name} {versions()[name]}' for name in names)}",

@@ -1,6 +1,6 @@
 """Whether a training run is slowed by being watched: the same run, unwatched and watched in turns.
 
-    python bench/watched_training.py --out docs/results/watched.md
+    python studies/watched_training.py --out docs/results/watched.md
 
 Watched: its page and the table of runs are open in Chromium, two pages that follow it live. The trainer has one thread,
 so that the server and the browser have a core of their own. Leave the machine alone meanwhile.
@@ -79,7 +79,7 @@ def document(found: dict[str, list[list[float]]], args: argparse.Namespace, load
             f"Median ratio {statistics.median(ratios):.3f}; ratios of neighboring unwatched windows: "
             + ", ".join(f"{b / a:.3f}" for a, b in zip(medians["unwatched"], medians["unwatched"][1:], strict=False)),
             "",
-            f"- Command: `python bench/watched_training.py --windows {args.windows} --seconds {args.seconds:.0f}`",
+            f"- Command: `python studies/watched_training.py --windows {args.windows} --seconds {args.seconds:.0f}`",
             f"- Machine: {facts['cpu']}, {facts['cores']} cores; load average at the start {load:.1f}",
             f"- Versions: {', '.join(f'{name} {versions()[name]}' for name in names)}",
             "",

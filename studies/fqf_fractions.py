@@ -1,6 +1,6 @@
 """How far FQF's fraction network moves in training, and how much of that float32 keeps.
 
-    .venv/bin/python bench/fqf_fractions.py --updates 1000 --out docs/results/fqf-fractions.md
+    .venv/bin/python studies/fqf_fractions.py --updates 1000 --out docs/results/fqf-fractions.md
 
 Trains the row `fqf` from scratch. Beside the network's own weights the same steps are taken in float64 from the same
 gradients (what exact sums would give), and in float32 from gradients averaged over the batch instead of summed.

@@ -1,7 +1,7 @@
 """Does it learn with default settings? Trains and evaluates, and writes docs/results/learning.md.
 
-    .venv/bin/python bench/learning.py --env gym/CartPole-v1 --seeds 1 2 3 --out docs/results/learning.md
-    .venv/bin/python bench/learning.py --env minatar/breakout --iterations 20 --seeds 1 --out docs/results/learning.md
+    .venv/bin/python studies/learning.py --env gym/CartPole-v1 --seeds 1 2 3 --out docs/results/learning.md
+    .venv/bin/python studies/learning.py --env minatar/breakout --iterations 20 --seeds 1 --out docs/results/learning.md
 
 One section of the page per environment; the section of the environment at hand is written anew.
 """

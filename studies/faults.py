@@ -1,6 +1,6 @@
 """Kill, damage and starve short runs, resume them, and count how many end bit for bit as if nothing had happened.
 
-    python bench/faults.py --kills 120 --out docs/results/faults.md
+    python studies/faults.py --kills 120 --out docs/results/faults.md
 
 Kills are SIGKILL: half of them at a random moment, half at a random operation on the disk, which is inside a
 checkpoint or a write of another file. A full disk is a small tmpfs of its own; mounting it needs root.

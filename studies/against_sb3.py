@@ -1,7 +1,7 @@
 """Our rows against Stable-Baselines3: agent steps per second of the whole training loop, taking turns.
 
     make bench-peers                                                        # installs the peers, then measures
-    python bench/against_sb3.py --out docs/results/speed-against-sb3.md     # measures and writes it down
+    python studies/against_sb3.py --out docs/results/speed-against-sb3.md     # measures and writes it down
 
 A contest is one of our rows and its peer, alone on the machine: each a process of its own that warms up once and then
 trains in windows by turns, so that what is compared lies side by side in time. While one works the other sleeps, and

@@ -1,7 +1,7 @@
 """What a full replay buffer costs: resident memory, bytes per transition, µs per add, ms per batch of 32.
 
-    python bench/replay_memory.py --transitions 1000000 --game breakout --compress
-    python bench/replay_memory.py --transitions 1000000 --game breakout --raw
+    python studies/replay_memory.py --transitions 1000000 --game breakout --compress
+    python studies/replay_memory.py --transitions 1000000 --game breakout --raw
 
 Random play is recorded once, then stored again and again, its episodes in a new order each time and every
 frame compressed afresh, until the ring is full and has wrapped around by 30 %. Late screens of a good

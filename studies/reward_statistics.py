@@ -1,6 +1,6 @@
 """How often and how large the rewards of the 55 games are under random play; writes c2d/reporting/data/rewards.csv.
 
-python bench/reward_statistics.py --out c2d/reporting/data/rewards.csv
+python studies/reward_statistics.py --out c2d/reporting/data/rewards.csv
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main() -> None:
         f"# Rewards under uniformly random play: {STEPS:,} steps of {REPEAT} frames, sticky actions {STICKY}, seed 0, "
         f"ale-py {ale_py.__version__}.",
         "# density: share of steps with a reward other than 0; magnitude: mean size of those; empty: none came.",
-        "# Measured by bench/reward_statistics.py.",
+        "# Measured by studies/reward_statistics.py.",
         "game,density,magnitude",
     ]
     for game in BENCHMARK:

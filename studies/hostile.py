@@ -1,7 +1,7 @@
 """Every command that takes a run directory, on every kind of damage: nothing hangs, nothing outside is touched.
 
-    python bench/hostile.py --out docs/results/hostile.md      # all of it
-    python bench/hostile.py --compact                          # a part of it, for the test suite
+    python studies/hostile.py --out docs/results/hostile.md      # all of it
+    python studies/hostile.py --compact                          # a part of it, for the test suite
 
 Each case is a copy of a stopped run with one thing wrong, and one command, in a process of its own. It passes if the
 command ends by itself with exit code 0, 1 or 2 within its time and memory, prints neither a traceback nor a control

@@ -1,6 +1,6 @@
 """The picture in the README: the live display of a real run, as SVG.
 
-.venv/bin/python bench/progress_picture.py --out docs/pictures/training.svg
+.venv/bin/python studies/progress_picture.py --out docs/pictures/training.svg
 """
 
 from __future__ import annotations

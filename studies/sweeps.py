@@ -1,7 +1,7 @@
 """What sweeps cost: throughput, Ray's overhead, time to the first step, recovery after faults, and the paper's study.
 
-python bench/sweeps.py --out docs/results/sweeps.md
-python bench/sweeps.py --seconds 2 --repeats 1 --out /tmp/sweeps.md      # to see whether it works
+python studies/sweeps.py --out docs/results/sweeps.md
+python studies/sweeps.py --seconds 2 --repeats 1 --out /tmp/sweeps.md      # to see whether it works
 """
 
 from __future__ import annotations

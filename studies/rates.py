@@ -2,7 +2,7 @@
 
 c2d bench --recipe all --threads 1 --seconds 3 --json /tmp/atari.json
 c2d bench --recipe all --threads 1 --seconds 3 --env minatar/breakout --json /tmp/minatar.json
-python bench/rates.py /tmp/atari.json /tmp/minatar.json
+python studies/rates.py /tmp/atari.json /tmp/minatar.json
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the server and an embedded Ray make of strain: idle connections, a very long file, a driver killed with -9.
 
-python bench/server_faults.py --out docs/results/server.md
+python studies/server_faults.py --out docs/results/server.md
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ def document(idle: dict[str, Any], long: dict[str, Any], killed: list[dict[str, 
 | processes left | {", ".join(str(one["left"]) for one in killed)} |
 | directories left | {sum(one["directory"] for one in killed)} of {len(killed)} |
 
-- Command: `python bench/server_faults.py --out docs/results/server.md`
+- Command: `python studies/server_faults.py --out docs/results/server.md`
 - Machine: {facts["cpu"]}, {facts["cores"]} cores; load average at the start {load:.1f}
 - Versions: {", ".join(f"{name} {named[name]}" for name in ("python", "c2d"))}
 """

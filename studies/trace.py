@@ -1,7 +1,7 @@
 """When in a run its extremes came: every update's loss, atoms and gradient norm.
 
-    python bench/trace.py record trace.npy train kungfumaster --iterations 1 --seed 3    # any c2d command that trains
-    python bench/trace.py show trace.npy --parts 5
+    python studies/trace.py record trace.npy train kungfumaster --iterations 1 --seed 3    # any c2d command that trains
+    python studies/trace.py show trace.npy --parts 5
 
 Recording changes nothing in the run.
 """

@@ -1,4 +1,4 @@
-"""The processes that bench/faults.py kills, starves and resumes."""
+"""The processes that studies/faults.py kills, starves and resumes."""
 
 from __future__ import annotations
 
