@@ -1,4 +1,4 @@
-"""Errors that are the user's to mend: shown as one line, exit code 2, no traceback."""
+"""Errors that the user can fix: shown as one line, exit code 2, no traceback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class UserError(Exception):
 
 
 class NotSaved(UserError):
-    """The work was done, but the disk did not take all of it."""
+    """The work is done, but the disk did not store all of it."""
 
     exit_code = 1
 
@@ -23,3 +23,8 @@ def did_you_mean(wrong: str, accepted: Iterable[str]) -> str:
     names = {name.lower(): name for name in accepted}
     near = difflib.get_close_matches(wrong.lower(), list(names), n=3, cutoff=0.6)
     return f" Did you mean {' or '.join(repr(names[name]) for name in near)}?" if near else ""
+
+
+def unknown_name(kind: str, name: str, accepted: str, suggestion: str = "") -> UserError:
+    """The error for a name that is not in a list. `suggestion` comes from `did_you_mean`."""
+    return UserError(f'unknown {kind} "{name}"; accepted: {accepted}{"." * bool(suggestion)}{suggestion}')

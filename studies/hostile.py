@@ -273,7 +273,7 @@ CONFIG_VALUES: dict[tuple[str, ...], tuple[Any, ...]] = {
     ("rules", "stack"): LARGE,
     ("seed",): (-1, 10**39, "one"),
     ("env",): ("gym/\x1b[31mNone-v0", "", "gym/os:system", 7),
-    ("recipe",): ("\x1b[31mred\x07", "x" * 100_000, None),
+    ("recipe_name",): ("\x1b[31mred\x07", "x" * 100_000, None),
     ("class",): (["Config"], "os.system"),
     ("recipe",): (None, {}, {"class": "Recipe", "head": {"class": "Mlp"}}),
 }
@@ -318,7 +318,7 @@ RECORD_VALUES = {
     "mean_loss": ("text", [1]),
 }
 HEADER_VALUES = {
-    "config": ("text", {"env": "\x1b[31m"}, {"env": "atari/mspacman", "recipe": "\x1b[2J", "seed": 1}),
+    "config": ("text", {"env": "\x1b[31m"}, {"env": "atari/mspacman", "recipe_name": "\x1b[2J", "seed": 1}),
     "passport": ("text", {"protocol": "\x1b[31m", "hash": 5}, None),
     "versions": ("text", {"\x1b[31m": "\x07"}, None),
     "measured": ("text", {"threads": "\x1b[31m", "cpu": "\x1b[31m", "cores": "x"}, None),
@@ -352,7 +352,7 @@ STATE_VALUES: dict[str, Callable[[dict[str, Any]], object]] = {
     "actions of the game out of range": lambda s: s["environment"].update(actions=[99] * 3),
     "no environment": lambda s: s.update(environment=None),
     "a config of another run": lambda s: s["config"].update(env="gym/os:system"),
-    "a config with control characters": lambda s: s["config"].update(recipe="\x1b[31m"),
+    "a config with control characters": lambda s: s["config"].update(recipe_name="\x1b[31m"),
     "generators of another kind": lambda s: s["generators"].update(actions={"bit_generator": "MT19937"}),
     "torch generators cut": lambda s: s["torch_generators"].update(acting={"base64": "AAAA"}),
     "seconds in words": lambda s: s.update(seconds="long"),

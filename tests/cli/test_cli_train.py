@@ -78,7 +78,7 @@ def test_config_file_then_settings(tmp_path):
         ([], "which environment?"),
         (["braekout"], "Did you mean 'breakout'"),
         (["minatar/brekout"], "Did you mean 'breakout'"),
-        (["gym/CartPole-v99"], "Unknown Gymnasium environment"),
+        (["gym/CartPole-v99"], "unknown Gymnasium environment"),
         (["nosuchpackage.module:Env"], "nosuchpackage"),
         (["breakout", "--recipe", "rainbw"], 'unknown recipe "rainbw"'),
         (["breakout", "--protocol", "dopamin"], 'unknown protocol "dopamin"'),
