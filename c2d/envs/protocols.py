@@ -62,7 +62,7 @@ class AtariRules:
     """Use all 18 joystick actions instead of the game's minimal set."""
 
     opening_count: int = 2
-    """Copies of the first frame f in the stack, after episode 1: 2 is [0, 0, f, f] (as the authors), 1 is [0, 0, 0, f]."""
+    """Copies of the first frame f in the stack, after episode 1: 2 is [0, 0, f, f] (authors), 1 is [0, 0, 0, f]."""
 
     resize: Resize = "area"
     """Interpolation from the screen's 210x160 pixels to the frame."""
