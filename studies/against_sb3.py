@@ -1,11 +1,11 @@
-"""Our rows against Stable-Baselines3: agent steps per second of the whole training loop, taking turns.
+"""Our recipes against Stable-Baselines3: agent steps per second of the whole training loop, in turns.
 
     make bench-peers                                                        # installs the peers, then measures
-    python studies/against_sb3.py --out docs/results/speed-against-sb3.md     # measures and writes it down
+    python studies/against_sb3.py --out docs/results/speed-against-sb3.md     # measures and writes the page
 
-A contest is one of our rows and its peer, alone on the machine: each a process of its own that warms up once and then
-trains in windows by turns, so that what is compared lies side by side in time. While one works the other sleeps, and
-how much the sleeper used of a core is measured too. Use a quiet machine.
+A contest is one of our recipes and its peer, alone on the machine. Each has its own process, which warms up once. Then
+they train in turns, one window each, so that compared windows are close in time. While one trains, the other sleeps,
+and its CPU use is measured too. Keep the machine otherwise idle.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ WORKLOAD = (
     "Breakout, frame skip 4, sticky actions 0.25, 84x84 gray, 4 frames, batch 32, one update per 4 agent steps, "
     "target copy every 8,000 agent steps, replay capacity 100,000 (ours compressed, as in training), ε 0.01, `valid` "
     "padding. One agent step is 4 emulator frames. SB3: its Nature network and its Atari wrappers. Emulation, acting, "
-    "storing, sampling and updates are all included. `c2d` trains a larger network than DQN: batch normalization, a "
-    "law of 32 atoms for each action."
+    "storing, sampling and updates are all included. `c2d` trains a larger network than DQN: batch normalization, "
+    "and a return distribution of 32 atoms for each action."
 )
 
 
 class Side(NamedTuple):
-    """Who trains."""
+    """One side of a contest."""
 
     name: str
     script: str
@@ -49,11 +49,11 @@ class Side(NamedTuple):
 
 
 DQN, QR_DQN = Side("SB3 DQN", "sb3_worker.py", "DQN"), Side("SB3 QR-DQN", "sb3_worker.py", "QRDQN")
-PEER = {"c2d": DQN, "dqn-adam": DQN, "c51": DQN, "qr-dqn": QR_DQN}  # our recipe -> whom it is compared with
+PEER = {"c2d": DQN, "dqn-adam": DQN, "c51": DQN, "qr-dqn": QR_DQN}  # our recipe -> its peer
 
 
 class Worker:
-    """One side of the comparison."""
+    """The process of one side."""
 
     def __init__(self, side: Side, python: str, threads: int | None) -> None:
         environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
@@ -67,13 +67,13 @@ class Worker:
             text=True,
             env=environment,
         )
-        self.facts = self._hear()
+        self.facts = self._receive()
 
     def train(self, seconds: float) -> dict[str, Any]:
         assert self.process.stdin is not None
         self.process.stdin.write(f"{seconds}\n")
         self.process.stdin.flush()
-        return self._hear()
+        return self._receive()
 
     def cpu_seconds(self) -> float:
         """Processor time used since its start, by all its threads."""
@@ -89,7 +89,7 @@ class Worker:
             self.process.kill()
             self.process.wait()
 
-    def _hear(self) -> dict[str, Any]:
+    def _receive(self) -> dict[str, Any]:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -109,7 +109,7 @@ def turn(worker: Worker, idle: Worker, seconds: float) -> dict[str, Any]:
 
 
 def contest(recipe: str, peer_python: str, windows: int, seconds: float, threads: int | None) -> dict[str, Any]:
-    """One of our rows and its peer, by turns."""
+    """One of our recipes and its peer, in turns."""
     sides = (Side(recipe, "c2d_worker.py", recipe), PEER[recipe])
     workers: list[Worker] = []
     turns: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
@@ -134,7 +134,7 @@ def contest(recipe: str, peer_python: str, windows: int, seconds: float, threads
 
 
 def measure(recipes: list[str], peer_python: str, windows: int, seconds: float, threads: int | None) -> dict[str, Any]:
-    """One contest after the other, and the machine's calibration around them."""
+    """One contest after the other, with a calibration of the machine before and after."""
     calibrated = sorted({1, min(2, os.cpu_count() or 1)})
     bare = BareEmulator("breakout", PROTOCOLS["c2d-paper"])
     result: dict[str, Any] = {"time": time.time(), "machine": machine(threads or os.cpu_count() or 1)}
@@ -148,7 +148,7 @@ def measure(recipes: list[str], peer_python: str, windows: int, seconds: float, 
 
 
 def markdown(result: dict[str, Any], command: str) -> str:
-    """The page a person reads."""
+    """The page with the results."""
     where = result["machine"]
     sides = [item for each in result["contests"].values() for item in each["sides"].items()]
     made = [window for _, side in sides for window in side["windows"]]
@@ -163,7 +163,7 @@ def markdown(result: dict[str, Any], command: str) -> str:
         f"Command: `{command}`, {time.strftime('%d %B %Y', time.gmtime(result['time']))}. {where['cpu']}, "
         f"{where['cores']} cores, {where['system']}; load average at the start {load}. Agent steps per second:",
         *map(_table_of_windows, result["contests"].values()),
-        f"Windows of {min(seconds):.1f} to {max(seconds):.1f} s with {' or '.join(map(str, threads))} threads, by "
+        f"Windows of {min(seconds):.1f} to {max(seconds):.1f} s with {' or '.join(map(str, threads))} threads, in "
         f"turns: a row of a table from left to right, then the next. The side that trained kept {min(busy):.2f} to "
         f"{max(busy):.2f} cores busy, the one that waited at most "
         f"{max(window['idle_cores'] for window in made):.3f}.",
@@ -215,11 +215,13 @@ def main() -> None:
     parser.add_argument(
         "--peer-python", default=str(PEERS), help="Python with stable-baselines3, sb3-contrib and ale-py"
     )
-    parser.add_argument("--recipes", nargs="+", default=list(PEER), choices=list(PEER), help="our rows to compare")
+    parser.add_argument("--recipes", nargs="+", default=list(PEER), choices=list(PEER), help="our recipes to compare")
     parser.add_argument("--windows", type=int, default=4, help="rounds: windows of each side")
     parser.add_argument("--seconds", type=float, default=30.0, help="length of a window")
-    parser.add_argument("--threads", type=int, help="CPU threads of each side; default: what each takes by itself")
-    parser.add_argument("--out", type=Path, help="Markdown file to write; the numbers go beside it as .json")
+    parser.add_argument("--threads", type=int, help="CPU threads of each side; default: what each side uses by default")
+    parser.add_argument(
+        "--out", type=Path, help="Markdown file to write; the numbers go into a .json file of the same name"
+    )
     chosen = parser.parse_args()
     if not Path(chosen.peer_python).is_file():
         parser.error(f"{chosen.peer_python} does not exist: make bench-peers installs it")
@@ -230,7 +232,7 @@ def main() -> None:
     load = load_average()
     if load is not None and load > QUIET:
         print(
-            f"the machine is not quiet (load average {load:.1f}): the ratios will not be trustworthy",
+            f"the machine is not idle (load average {load:.1f}): the ratios will not be reliable",
             file=sys.stderr,
         )
     result = measure(chosen.recipes, chosen.peer_python, chosen.windows, chosen.seconds, chosen.threads)

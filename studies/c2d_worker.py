@@ -1,4 +1,4 @@
-"""One of our rows, trained on command with `valid` padding: the same conversation as sb3_worker.py."""
+"""One of our recipes, trained on request with `valid` padding. It speaks the same protocol as sb3_worker.py."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     python studies/checkpoint_cost.py --out docs/results/checkpoints.md
 
-Random play of the game is stored again and again until the replay is full; the network is the paper's.
+Random play is stored repeatedly until the replay is full; the network is that of the paper.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def resident_mb() -> float:
 
 
 def peak_mb() -> float:
-    """Most memory since this program began; getrusage would count that of the process which started it."""
+    """Peak memory of this program; getrusage would include that of the parent process."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) * 1024 / 1e6
 
@@ -117,10 +117,10 @@ def page(config: Config, found: dict[str, Any], command: str) -> str:
         f"| loading it into a new session | {found['load_seconds']:.1f} s |",
         f"| memory before loading, after it, and at most, MB | {found['before_mb']:.0f}, {found['after_mb']:.0f}, "
         f"{found['peak_mb']:.0f} (the replay itself: {found['replay_mb']:.0f}) |",
-        f"| training speed beside it | {found['speed']:.1f} steps/s |",
+        f"| training speed between checkpoints | {found['speed']:.1f} steps/s |",
         "",
-        f"A checkpoint every {NEW:,} steps takes {100 * overhead:.2f} % of the time by the worst of these; by default "
-        f"one comes every {wanted.every_steps:,} steps or {wanted.every_minutes:g} minutes, which is rarer.",
+        f"A checkpoint every {NEW:,} steps takes {100 * overhead:.2f} % of the time in the worst of these cases; "
+        f"by default one comes every {wanted.every_steps:,} steps or {wanted.every_minutes:g} minutes, which is less often.",
     ]
     return "\n".join(lines) + "\n"
 

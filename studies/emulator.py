@@ -2,8 +2,8 @@
 
     python studies/emulator.py --out docs/results/emulator.md
 
-Compared are frames, rewards and ends of all steps. Each restore is into a new environment. Saved are the game as a
-checkpoint holds it, and the emulator's own state alone, which tells whether it could be relied upon.
+Frames, rewards and ends of all steps are compared. Each restore uses a new environment. Two things are saved: the game
+as a checkpoint saves it, and the emulator's own state alone, which shows whether that would be enough.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Timed(AtariEnv):
 
 
 class Alone(AtariEnv):
-    """Saved as the emulator's own state, without what is played again."""
+    """Saved as the emulator's own state, without replayed steps."""
 
     def save(self) -> dict[str, Any]:
         return self._point()
@@ -123,7 +123,7 @@ def _hex(data: bytes) -> dict[str, str]:
 
 
 def longest_game(key: str) -> float:
-    """Seconds of processor time to make as many steps as the longest game has."""
+    """Seconds of processor time for as many steps as the longest game has."""
     env = AtariEnv(key, PAPER, 0)
     env.reset()
     actions = np.random.default_rng(0).integers(env.spec.actions, size=LONGEST).tolist()
@@ -146,25 +146,25 @@ def page(rows: list[Row], chosen: argparse.Namespace, longest: float, seconds: f
         f"{len(rows)} Atari games were played for {chosen.steps:,} random steps, saved at {chosen.points} random "
         "moments and restored in another process, each time into a new environment. Frames, rewards and ends of the "
         f"{chosen.after} steps that followed were compared. With ale-py {ale_py.__version__}, "
-        f"**{equal:,} of {tried:,}** continued as the game that was never stopped; "
+        f"**{equal:,} of {tried:,}** continued like a game that was never stopped; "
         f"in **{exact} of {len(rows)}** games all of them did.",
         "",
         f"Command: `{' '.join(['python', *sys.argv])}`, {time.strftime('%d %B %Y', time.gmtime())}, {seconds:.0f} s.",
         "",
         "The emulator's own state at the moment of saving is not enough: restored alone, "
-        f"{_names(broken)} did not continue as saved, and the first screens after restoring were wrong at times in "
-        f"{_names(stale)}. So a game is played again from an earlier restart point, and must arrive in the emulator's "
+        f"{_names(broken)} did not continue as saved, and the first screens after restoring were sometimes wrong in "
+        f"{_names(stale)}. So a game is replayed from an earlier restart point, and must reach the emulator's "
         "state that was saved ([resume](../resume.md)).",
         "",
-        f"Where only the start of the game can serve, this takes as long as the game: {LONGEST:,} steps of Q*bert, the "
+        f"If only the start of the game works, this takes as long as the game: {LONGEST:,} steps of Q*bert, the "
         f"longest game under the paper's rules, took {longest:.1f} s of processor time.",
         "",
         f"| game | {' | '.join(kind.column for kind in asked)} | restored from | longest restore, s |",
         "|---|" + "---|" * (len(asked) + 2),
         *(_line(row) for row in rows),
         "",
-        "Entries: how many continued as saved; in brackets, the least and the most steps to the first difference where "
-        f"there was one. For the screens, {asked[3].points} moments were saved, and a step is one frame.",
+        "Entries: how many continued as saved; in parentheses, the smallest and the largest number of steps to the "
+        f"first difference, where there was one. For the screens, {asked[3].points} moments were saved, and a step is one frame.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -187,16 +187,18 @@ def _cell(column: list[int | None]) -> str:
 
 def games(names: list[str]) -> Iterator[str]:
     for name in names or BENCHMARK:
-        yield name if name in GAMES else sys.exit(f"unknown game {name}; accepted: {', '.join(GAMES)}")
+        yield name if name in GAMES else sys.exit(f'unknown game "{name}"; accepted: {", ".join(GAMES)}')
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--games", nargs="+", default=[], metavar="GAME", help="instead of the paper's 55")
-    parser.add_argument("--steps", type=int, default=5_000, help="in which the moments lie")
+    parser.add_argument(
+        "--games", nargs="+", default=[], metavar="GAME", help="games to study; default: the paper's 55"
+    )
+    parser.add_argument("--steps", type=int, default=5_000, help="length of the game from which the moments are drawn")
     parser.add_argument("--points", type=int, default=20, help="moments per game")
     parser.add_argument("--after", type=int, default=300, help="steps compared after each")
-    parser.add_argument("--seed", type=int, default=1, help="of the games and the moments")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the games and the moments")
     parser.add_argument("--out", type=Path, help="Markdown file to write")
     parser.add_argument("--restore", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()

@@ -26,7 +26,7 @@ class Ended(NamedTuple):
 
 
 class Witness(Observer):
-    """Does something at given steps; remembers notices, and at the end the digests."""
+    """Calls functions at given steps; collects notices and, at the end, the digests."""
 
     def __init__(self, at_step: dict[int, Callable[[], None]]) -> None:
         self.at_step = at_step
@@ -48,7 +48,7 @@ class Witness(Observer):
 
 
 def child(config: Config, answer: Any, fault: str, argument: int, kill_at: int | None) -> None:
-    """Run until the end or the fault; tell notices and digests."""
+    """Run until the end or the fault; send notices and digests."""
     ballast = Path(config.directory).parent / "ballast"
     at_step: dict[int, Callable[[], None]] = {}
     if fault == "stop":
@@ -101,7 +101,7 @@ def kill_at_operation(number: int) -> None:
 
 
 class Processes:
-    """Processes that begin where torch is loaded already."""
+    """Processes that start with torch already loaded."""
 
     def __init__(self) -> None:
         os.environ["OMP_NUM_THREADS"] = "1"

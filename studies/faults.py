@@ -1,9 +1,9 @@
-"""Kill, damage and starve short runs, resume them, and count how many end bit for bit as if nothing had happened.
+"""Kill and damage short runs, fill their disk, resume them, and count how many end as if nothing had happened.
 
     python studies/faults.py --kills 120 --out docs/results/faults.md
 
 Kills are SIGKILL: half of them at a random moment, half at a random operation on the disk, which is inside a
-checkpoint or a write of another file. A full disk is a small tmpfs of its own; mounting it needs root.
+checkpoint or a write of another file. The full disk is a small tmpfs; mounting it needs root.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Row:
 
 
 def short(env: str, path: Path, every_steps: int = 40) -> Config:
-    """A run of 240 steps with a small network, whose replay comes round, and which saves every 40 steps."""
+    """A run of 240 steps with a small network and a replay that wraps around; it saves every 40 steps."""
     config = default_config(env, seed=1, iterations=2, run_dir=str(path), tensorboard=False, threads=1)
     schedule = replace(
         config.recipe.schedule, steps_per_iteration=120, random_history=60, replay_capacity=150, batch_size=8,
@@ -88,7 +88,7 @@ def kills(processes: Processes, count: int, rng: random.Random, where: Path) -> 
                 killed = processes.run(config, kill_after=rng.uniform(0.2, 1.0) * lifetime)
             else:
                 killed = processes.run(config, "kill at operation", rng.randrange(1, 220))
-            if killed.code == -signal.SIGKILL:  # else it had ended before its time came
+            if killed.code == -signal.SIGKILL:  # otherwise it ended before the kill
                 resumed = processes.run(config)
                 row.tried += 1
                 row.equal += resumed.digests == wanted.digests
@@ -168,7 +168,7 @@ def full_disk(processes: Processes, where: Path) -> list[Row]:
             row.tried, row.equal = 1, int(first.digests == wanted.digests)
             row.seen = "; ".join(text for text in first.notices if text.startswith("warning"))
             rows.append(row)
-            rows.append(finish(Row("the same run, opened again"), processes, disk / "run", wanted))
+            rows.append(finish(Row("the same run, resumed"), processes, disk / "run", wanted))
         with tmpfs(where / "disk", 64 * MEGABYTE) as disk:
             processes.run(short(ENVS[0], disk / "run"), "fill the disk", 90, kill_at=150)
             (disk / "ballast").unlink()
@@ -184,7 +184,7 @@ def full_disk(processes: Processes, where: Path) -> list[Row]:
     except (OSError, subprocess.CalledProcessError) as error:
         if getattr(error, "errno", errno.EPERM) != errno.EPERM:
             raise
-        print(f"disk faults left out: {error}", file=sys.stderr)
+        print(f"disk faults skipped: {error}", file=sys.stderr)
     shutil.rmtree(where / "straight")
     return rows
 
@@ -218,8 +218,8 @@ def page(rows: list[Row], seconds: float, command: str) -> str:
         "",
         f"Short runs (60 random and 240 training steps, a checkpoint every 40, 2 kept) were killed "
         f"{sum(row.tried for row in killed)} times with SIGKILL and resumed: "
-        f"**{sum(row.equal for row in killed)} of {sum(row.tried for row in killed)}** ended bit for bit as a run that "
-        "was never stopped: networks, optimizer, replay, random generators, the game, counters.",
+        f"**{sum(row.equal for row in killed)} of {sum(row.tried for row in killed)}** ended bit for bit like a run "
+        "that was never stopped: networks, optimizer, replay, random generators, the game, counters.",
         "",
         f"Command: `{command}`, {time.strftime('%d %B %Y', time.gmtime())}, {seconds:.0f} s.",
         "",
@@ -227,18 +227,18 @@ def page(rows: list[Row], seconds: float, command: str) -> str:
         "|---|---|---|---|",
         *(f"| {row.fault} | {row.tried} | {row.equal} | {row.seen.replace('|', '/')} |" for row in rows),
         "",
-        "Equal at the end means that nothing was lost: what came after the last whole checkpoint was made again.",
+        "Equal at the end means that nothing was lost: the steps after the last intact checkpoint were recomputed.",
         "Further studies: [hostile run directories](hostile.md), "
-        "[the server and an embedded Ray under strain](server.md), [saved and restored games](emulator.md).",
+        "[the server and an embedded Ray under load](server.md), [saved and restored games](emulator.md).",
     ]
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=120, help="how often SIGKILL is sent")
-    parser.add_argument("--only-kills", action="store_true", help="leave out damage, signals, locks and disks")
-    parser.add_argument("--seed", type=int, default=1, help="of the random moments")
+    parser.add_argument("--kills", type=int, default=120, help="number of SIGKILLs")
+    parser.add_argument("--only-kills", action="store_true", help="skip damage, signals, locks and disks")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random moments")
     parser.add_argument("--out", type=Path, help="Markdown file to write")
     chosen = parser.parse_args()
     began, processes, where = time.perf_counter(), Processes(), Path(tempfile.mkdtemp(prefix="c2d-faults-"))

@@ -1,9 +1,9 @@
-"""How far FQF's fraction network moves in training, and how much of that float32 keeps.
+"""How far FQF's fraction network moves in training, and how much of that float32 loses.
 
     .venv/bin/python studies/fqf_fractions.py --updates 1000 --out docs/results/fqf-fractions.md
 
-Trains the row `fqf` from scratch. Beside the network's own weights the same steps are taken in float64 from the same
-gradients (what exact sums would give), and in float32 from gradients averaged over the batch instead of summed.
+Trains the recipe `fqf` from scratch. In parallel to the network's own weights, the same steps are taken in float64 from
+the same gradients (exact sums), and in float32 from gradients averaged over the batch instead of summed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Shadow:
         self.weight -= self.rate * g / (self.square - self.mean**2 + self.eps).sqrt()
 
     def still(self) -> float:
-        """Percent of the weights that are where they were."""
+        """Percentage of weights that have not moved."""
         return 100 * (self.weight == self.first).double().mean().item()
 
 
@@ -68,7 +68,7 @@ def measure(env: str, updates: int, marks: int) -> list[str]:
 
     @torch.no_grad()
     def shares() -> Tensor:
-        """Of 32 stored observations, by today's fraction layer on the features of the untrained encoder."""
+        """For 32 stored observations: the current fraction layer on the features of the untrained encoder."""
         found: Tensor = layer(features).softmax(-1)
         return found
 
@@ -115,12 +115,12 @@ def main() -> None:
     page = [
         "# FQF's fraction network in float32",
         "",
-        "The row `fqf` trained from scratch, seed 1. The fraction network's rate is the paper's, 2.5e-9: how far do "
-        "its weights move, and how much of it is lost because float32 cannot hold the sum of a weight and a far "
-        'smaller step? "Exact sums" takes the same steps from the same gradients in float64. Shares are those of 32 '
-        "stored observations, with the encoder as it was at first, so that only the fraction network makes them "
-        "change; 32 equal ones would be 0.031 each. The authors sum the gradient over the batch, and so does the row; "
-        "one column says what the mean would do.",
+        "The recipe `fqf` trained from scratch, seed 1. The fraction network's learning rate is the paper's, 2.5e-9: "
+        "how far do its weights move, and how much of this is lost because float32 cannot represent the sum of a weight "
+        'and a much smaller step? "Exact sums" takes the same steps from the same gradients in float64. Shares are '
+        "those of 32 stored observations, with the initial encoder, so that only the fraction network changes them; "
+        "32 equal shares would be 0.031 each. The authors sum the gradient over the batch, and so does the recipe; "
+        "one column shows the effect of the mean instead.",
         "",
         HEADER,
         *rows,

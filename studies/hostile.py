@@ -1,11 +1,11 @@
-"""Every command that takes a run directory, on every kind of damage: nothing hangs, nothing outside is touched.
+"""Every command that reads a run directory, on every kind of damage: nothing hangs, nothing outside is touched.
 
     python studies/hostile.py --out docs/results/hostile.md      # all of it
     python studies/hostile.py --compact                          # a part of it, for the test suite
 
 Each case is a copy of a stopped run with one thing wrong, and one command, in a process of its own. It passes if the
 command ends by itself with exit code 0, 1 or 2 within its time and memory, prints neither a traceback nor a control
-character, and leaves everything beside the run, and the user's own files inside it, as they were.
+character, and does not touch files outside the run or the user's own files inside it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ UNHARMED = "none: every command works"
 
 
 class Case(NamedTuple):
-    """One thing wrong."""
+    """One kind of damage to one file."""
 
     group: str
     name: str
@@ -56,7 +56,7 @@ class Case(NamedTuple):
 
 
 class Place:
-    """Where a case happens."""
+    """The directories of a case."""
 
     def __init__(self, top: Path) -> None:
         self.top = top
@@ -76,7 +76,7 @@ class Place:
 
 @dataclass
 class Outcome:
-    """How a command took it."""
+    """How a command ended."""
 
     code: int | None = None  # None: it had to be killed
     seconds: float = 0.0
@@ -99,7 +99,7 @@ class _Crasher(Observer):
 
 
 def template(top: Path) -> Place:
-    """A stopped run with two checkpoints, in a sweep, beside files of somebody else."""
+    """A stopped run with two checkpoints, in a sweep, next to files that do not belong to it."""
     place = Place(top)
     config = default_config(
         "gym/CartPole-v1", seed=1, iterations=2, run_dir=str(place.run), tensorboard=False, threads=1
@@ -135,7 +135,7 @@ def template(top: Path) -> Place:
 
 
 def untouchable(place: Place) -> dict[str, str]:
-    """A hash of everything beside the run, and of the user's own files in it."""
+    """A hash of every file outside the run, and of the user's own files in it."""
     found = {}
     inside = [path for name in ("mine", "notes", "slots-000000000000-000000000009") for path in _below(place.run, name)]
     for path in [*sorted(place.outside.rglob("*")), *inside]:
@@ -144,7 +144,7 @@ def untouchable(place: Place) -> dict[str, str]:
 
 
 def _below(top: Path, word: str) -> Iterator[Path]:
-    for directory, _, names in os.walk(top):  # follows no link
+    for directory, _, names in os.walk(top):  # does not follow links
         yield from (
             Path(directory) / name for name in names if word in name and not (Path(directory) / name).is_symlink()
         )
@@ -370,7 +370,7 @@ SEGMENT_VALUES: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 def _in_state(place: Place, change: Callable[[dict[str, Any]], object]) -> None:
-    """In all checkpoints, or the one before would be used."""
+    """Change all checkpoints; otherwise the previous one would be used."""
     for checkpoint in (path for path in (place.run / "checkpoints").iterdir() if path.name.isdigit()):
         state = json.loads((checkpoint / "state.json").read_bytes())
         change(state)
@@ -405,7 +405,7 @@ def _in_sweep(place: Place, name: str) -> None:
 
 
 def _atari(place: Place) -> None:
-    """A fingerprint is of Atari runs only: the records say that this is one."""
+    """Fingerprints exist only for Atari runs: make the records claim to be one."""
     path = place.run / "records.jsonl"
     if path.is_file() and not path.is_symlink() and path.stat().st_size < 10**6:
         path.write_bytes(path.read_bytes().replace(b'"gym/CartPole-v1"', b'"atari/mspacman"'))
@@ -438,7 +438,7 @@ COMMAND_LINES: dict[str, Callable[[Place], list[str]]] = {
 
 
 def attempt(command: str, place: Place) -> Outcome:
-    """Run it in a process of its own, with limits."""
+    """Run a command in a process of its own, with limits."""
     before, outcome = untouchable(place), Outcome()
     out = place.top / "out.txt"
     began = time.perf_counter()
@@ -472,7 +472,7 @@ def _act(command: str, place: Place, out: Path) -> None:
         for number, path, flags in ((0, os.devnull, os.O_RDONLY), (1, out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)):
             os.dup2(os.open(path, flags, 0o600), number)
         os.dup2(1, 2)
-        # address space: what is mapped already, and what the case may take at most
+        # address space: what is already mapped, and a limit for the case
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (mapped + (6 << 30), mapped + (6 << 30)))
         code = _serve(place) if command.startswith("serve") else main(COMMAND_LINES[command](place))
@@ -496,7 +496,7 @@ def _judge(outcome: Outcome, before: dict[str, str], after: dict[str, str]) -> N
     if strange:
         troubles.append(f"control characters {sorted(map(repr, strange))}")
     if outcome.megabytes > MEGABYTES:
-        troubles.append(f"it took {outcome.megabytes:.0f} MB")
+        troubles.append(f"it used {outcome.megabytes:.0f} MB")
     changed = sorted(path for path in before if after.get(path) != before[path]) + sorted(set(after) - set(before))
     if changed:
         troubles.append(f"changed or deleted: {', '.join(changed[:3])}")
@@ -521,11 +521,11 @@ def study(pairs: list[tuple[Case, str]], where: Path) -> Iterator[tuple[Case, st
         case.harm(place)
         outcome = attempt(command, place)
         if case.group == UNHARMED and outcome.code != 0:
-            outcome.troubles.append(f"it ended with {outcome.code}, and nothing was wrong: {outcome.text[-200:]}")
+            outcome.troubles.append(f"it ended with {outcome.code} on an undamaged run: {outcome.text[-200:]}")
         yield case, command, outcome
 
 
-_READ_BY = {  # what else need not be tried
+_READ_BY = {  # who reads what; other commands are skipped
     "a value in config.json": ("train", "resume", "evaluate", "compare", "sweep", "serve"),
     "a value in env.json": ("evaluate", "resume RUN", "serve"),
     "a value in summary.json": ("resume RUN", "evaluate", "fingerprint", "compare", "report", "sweep status", "serve"),
@@ -540,13 +540,13 @@ _READ_BY = {  # what else need not be tried
 
 
 def matters(case: Case, command: str) -> bool:
-    """Whether a command might read it."""
+    """Whether a command might read the damaged file."""
     by = _READ_BY.get(case.group) or next((who for what, who in _READ_BY.items() if case.name.startswith(what)), None)
     return by is None or command.startswith(by)
 
 
 def compact(everything: list[Case]) -> list[tuple[Case, str]]:
-    """A part that takes some seconds: each kind of damage, and each command, but not each pair of them."""
+    """A part that takes a few seconds: each kind of damage and each command, but not each pair of them."""
     wanted = {
         ("link to a directory outside", "checkpoints"): ["resume RUN", "train into RUN"],
         ("link to a directory outside", "replay"): ["resume RUN"],
@@ -564,7 +564,10 @@ def compact(everything: list[Case]) -> list[tuple[Case, str]]:
         ("number of 5,000 digits", "config.json"): ["resume RUN"],
         ("JSON 100,000 deep", "summary.json"): ["evaluate RUN", "sweep status DIR"],
         ("control characters", "records.jsonl"): ["fingerprint RUN"],
-        ("a value in config.json", "recipe.encoder.widths = '[1000000000000]'"): ["evaluate RUN", "train --config FILE"],
+        ("a value in config.json", "recipe.encoder.widths = '[1000000000000]'"): [
+            "evaluate RUN",
+            "train --config FILE",
+        ],
         ("a value in config.json", "recipe.schedule.batch_size = '1000000000'"): ["train --config FILE"],
         ("a value in env.json", "frame_shape = '[1000000000]'"): ["evaluate RUN"],
         ("a state that is signed but wrong", "text in the tally"): ["resume RUN"],
@@ -584,12 +587,12 @@ def page(results: list[tuple[Case, str, Outcome]], seconds: float, command: str)
     lines = [
         "# Hostile run directories",
         "",
-        "Each kind of damage below was done to a stopped run, its checkpoints, its replay or its sweep, and each "
+        "Each kind of damage below was applied to a stopped run, its checkpoints, its replay or its sweep, and each "
         f"command that might read it was run: {len(results):,} cases, of which "
         f"**{len(results) - len(failed):,} of {len(results):,}** passed. "
         f"A case passes if the command ends by itself within {SECONDS:.0f} s and {MEGABYTES:,} MB of memory, the "
-        "program itself included, with exit code 0, 1 or 2; prints no traceback and no control character; and leaves "
-        "alone all files outside the run and the user's own files inside it.",
+        "program itself included, with exit code 0, 1 or 2; prints no traceback and no control character; and does "
+        "not touch files outside the run or the user's own files inside it.",
         "",
         f"Command: `{command}`, {time.strftime('%d %B %Y', time.gmtime())}, {seconds:.0f} s. The longest case took "
         f"{max(outcome.seconds for *_, outcome in results):.1f} s, the largest "
@@ -607,21 +610,21 @@ def page(results: list[tuple[Case, str, Outcome]], seconds: float, command: str)
     for case, words, outcome in failed:
         lines += ["", f"* {words}, {case.group}: {case.name}: {'; '.join(outcome.troubles)}"]
     if os.geteuid() == 0:
-        lines += ["", "The cases ran as root, for whom permissions do not count."]
+        lines += ["", "The cases ran as root, which ignores permissions."]
     codes = {code: sum(outcome.code == code for *_, outcome in results) for code in (0, 1, 2)}
-    told = ", ".join(f"{count:,} times {code}" for code, count in codes.items())
+    counted = ", ".join(f"{count:,} times {code}" for code, count in codes.items())
     lines += [
         "",
-        f"Exit codes: {told} (2: the input is rejected with one line; 0: the damage did not matter, or the run went "
-        "back to an earlier checkpoint, or began again).",
+        f"Exit codes: {counted} (2: the input is rejected with one line; 0: the damage did not matter, or the run went "
+        "back to an earlier checkpoint, or started from scratch).",
     ]
     return "\n".join(lines) + "\n"
 
 
 def run_study() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--compact", action="store_true", help="a part of it that takes some seconds")
-    parser.add_argument("--only", default="", help="cases whose group, name or command holds this word")
+    parser.add_argument("--compact", action="store_true", help="a part of it that takes a few seconds")
+    parser.add_argument("--only", default="", help="only cases whose group, name or command contains this word")
     parser.add_argument("--out", type=Path, help="Markdown file to write")
     chosen = parser.parse_args()
     torch.set_num_threads(1)

@@ -3,7 +3,7 @@
     .venv/bin/python studies/learning.py --env gym/CartPole-v1 --seeds 1 2 3 --out docs/results/learning.md
     .venv/bin/python studies/learning.py --env minatar/breakout --iterations 20 --seeds 1 --out docs/results/learning.md
 
-One section of the page per environment; the section of the environment at hand is written anew.
+The page has one section per environment; only the section of the chosen environment is rewritten.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Painted pictures per second of the lens in Chromium, and what it costs to watch 200 runs.
+"""Painted frames per second of the lens in Chromium, and the cost of watching 200 runs.
 
     python studies/lens_rate.py --out docs/results/lens.md
 
-Trains nothing worth the name: a network of the paper's size after some steps plays as fast as a trained one.
+The agent is hardly trained: a network of the paper's size after a few steps plays as fast as a trained one.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def wait_for(page: Page, expression: str) -> None:
     end = time.monotonic() + 120
     while not page.evaluate(expression):
         if time.monotonic() > end:
-            raise SystemExit(f"in vain: {expression}")
+            raise SystemExit(f"timed out waiting for {expression}")
         page.wait_for_timeout(100)
 
 
 def lens_rate(page: Page, url: str, speed: str, seconds: int, query: str) -> dict[str, float]:
-    """Pictures painted in each second, as the page itself notes the time of every painted frame."""
+    """Frames painted in each second; the page itself records the time of every painted frame."""
     page.goto(f"{url}/lens?{query}")
     wait_for(page, "globalThis.lens?.stage?.shown")
     page.select_option("#speed", speed)
@@ -106,15 +106,15 @@ def document(
         f"| {name} | {r['p5']:.1f} | {r['median']:.0f} | {r['lowest']:.0f} | {r['gap_p95']:.0f} |"
         for name, r in rates.items()
     ]
-    quiet = load[0] <= 2.0  # later ones are of this program itself
+    quiet = load[0] <= 2.0  # later values include this program
     names = ("python", "c2d", "torch", "ale-py")
     return "\n".join(
         [
             "# The lens in a browser",
             "",
             f"Chromium (headless, no GPU) and the server on one machine; the agent of the paper's size on {args.game},",
-            "its network on one thread. A picture counts when the page has painted it with its laws. Figures: the",
-            f"number of pictures in each of {args.seconds} seconds, and the time between two pictures.",
+            "its network on one thread. A frame counts when the page has painted it with its distributions. Figures:",
+            f"the number of frames in each of {args.seconds} seconds, and the time between two frames.",
             "",
             "| what | 5th percentile, per s | median, per s | lowest second | 95 % of gaps below, ms |",
             "|---|---:|---:|---:|---:|",
@@ -122,8 +122,8 @@ def document(
             "",
             f"Watching: with {args.copies + 1} runs in the table, one of them growing every second, the server took "
             f"{100 * cost['server_cpu_share']:.1f} % of one core over {cost['seconds']:.0f} s;",
-            f"the longest task in the page took {cost['longest_task_ms']:.0f} ms (0: none took above 50 ms).",
-            *([] if quiet else ["", "The machine was not quiet: other work ran on it, and the figures are low."]),
+            f"the longest task in the page took {cost['longest_task_ms']:.0f} ms (0: none took more than 50 ms).",
+            *([] if quiet else ["", "The machine was not idle: other work ran on it, and the figures are low."]),
             "",
             f"- Command: `python studies/lens_rate.py --seconds {args.seconds}`",
             f"- Machine: {facts['cpu']}, {facts['cores']} cores; load average before each part: "

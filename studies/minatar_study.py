@@ -1,4 +1,4 @@
-"""What the runs of `c2d sweep minatar` or `minatar-c2d` say: a table with IQM and bootstrap intervals, and a figure.
+"""The results of `c2d sweep minatar` or `minatar-c2d`: a table with IQM and bootstrap intervals, and a figure.
 
 c2d sweep minatar --seeds 2
 python studies/minatar_study.py runs/minatar --out docs/results/minatar.md
@@ -26,7 +26,7 @@ from c2d.reporting.run_statistics import intervals, iqm
 from c2d.sweep.plan import Plan, multiply
 from c2d.sweep.shipped import shipped_plan
 
-LAST = 2  # iterations at the end of which the scores are averaged
+LAST = 2  # final iterations over which scores are averaged
 RESAMPLES = 2_000
 TITLES = {"minatar": "The field on MinAtar", "minatar-c2d": "C2D on MinAtar with one setting changed at a time"}
 
@@ -39,7 +39,7 @@ def final_score(run: RunRecords) -> float:
 
 
 def collect(where: Path) -> dict[tuple[str, str], list[RunRecords]]:
-    """Finished runs by (variant, game); those of different lengths are not mixed."""
+    """Finished runs by (variant, game)."""
     found: dict[tuple[str, str], list[RunRecords]] = {}
     for path in sorted(where.iterdir()):
         if not (path / "records.jsonl").is_file():
@@ -91,7 +91,7 @@ def table(
 
 
 def age(found: dict[tuple[str, str], list[RunRecords]], plan: Plan) -> str:
-    """Which versions made the runs, and which rows have other settings now."""
+    """The versions that produced the runs, and the rows whose settings have changed since."""
     made = sorted({run.header["versions"].get("c2d", "unknown") for runs in found.values() for run in runs})
     now = {(run.variant, run.config.env): run.config.recipe for run in multiply(plan, Path()).runs}
     changed = {
@@ -129,17 +129,17 @@ def figure(found: dict[tuple[str, str], list[RunRecords]], variants: list[str], 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, help="directory that c2d sweep filled")
-    parser.add_argument("--out", type=Path, help="Markdown file to write; figure and scores go beside it")
+    parser.add_argument("runs", type=Path, help="directory of the sweep")
+    parser.add_argument("--out", type=Path, help="Markdown file to write; figure and scores go into the same directory")
     parser.add_argument("--plan", choices=list(TITLES), default="minatar", help="the plan that was run")
     chosen = parser.parse_args()
     plan = shipped_plan(chosen.plan)
     variants = [variant.name for variant in plan.variants]
     if not chosen.runs.is_dir():
-        parser.error(f"{chosen.runs} does not exist: c2d sweep {chosen.plan} makes it")
+        parser.error(f"{chosen.runs} does not exist; create it with: c2d sweep {chosen.plan}")
     found = collect(chosen.runs)
     if not found:
-        parser.error(f"{chosen.runs} holds no finished run yet")
+        parser.error(f"{chosen.runs} has no finished run yet")
     ours = chosen.plan == "minatar-c2d"
     lines, rows = table(found, variants)
     steps = sorted({run.iterations[-1]["steps"] for runs in found.values() for run in runs})
@@ -149,7 +149,8 @@ def main() -> None:
         f"{len(rows)} finished runs of {' or '.join(f'{s:,}' for s in steps)} agent steps; scores are means of the raw "
         f"training scores of the last {LAST} iterations, one number per seed. Commands: `c2d sweep {chosen.plan}`, "
         f"then `python {' '.join(sys.argv)}`, {time.strftime('%d %B %Y', time.gmtime())}. Settings are those of "
-        f"`c2d recipes --env minatar/breakout`, tuned for c2d alone{', but for what the name of a row says' * ours}.",
+        "`c2d recipes --env minatar/breakout`, tuned for c2d alone"
+        f"{', except for the setting in the name of a row' * ours}.",
         "",
         age(found, plan),
         "",

@@ -1,4 +1,4 @@
-"""The picture in the README: the live display of a real run, as SVG.
+"""The image of training in the README: the live display of a real run, as SVG.
 
 .venv/bin/python studies/progress_picture.py --out docs/pictures/training.svg
 """
@@ -24,7 +24,7 @@ from c2d.types import GameEnd
 
 
 class Photographer(ProgressDisplay):
-    """The display on a terminal that exists only in memory; keeps the lines printed and one live picture."""
+    """The display on a terminal in memory; keeps the printed lines and one live image."""
 
     def begin(self, session: Session, run_dir: RunDir, header: dict[str, Any]) -> None:
         self.kept: list[Any] = []
@@ -41,7 +41,7 @@ class Photographer(ProgressDisplay):
         super().stepped(session, game)
         if session.step == session.config.steps - session.schedule.steps_per_iteration // 3:
             self.kept.append(self._picture(session))
-            raise KeyboardInterrupt  # the picture is taken
+            raise KeyboardInterrupt  # the image is complete
 
 
 def main() -> None:

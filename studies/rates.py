@@ -1,4 +1,4 @@
-"""Rates for the forecasts of `c2d sweep`, from what `c2d bench --recipe all --json FILE` measured.
+"""Rates for the forecasts of `c2d sweep`, from the measurements of `c2d bench --recipe all --json FILE`.
 
 c2d bench --recipe all --threads 1 --seconds 3 --json /tmp/atari.json
 c2d bench --recipe all --threads 1 --seconds 3 --env minatar/breakout --json /tmp/minatar.json
@@ -25,7 +25,7 @@ COLUMNS = ("family", "recipe", "threads", "steps_per_second", "load")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--load", type=float, default=os.getloadavg()[2], help="load average while it was measured")
+    parser.add_argument("--load", type=float, default=os.getloadavg()[2], help="load average during the measurement")
     chosen = parser.parse_args()
     with open(TABLE, encoding="utf-8") as file:
         rows = {(row["family"], row["recipe"], row["threads"]): row for row in csv.DictReader(file)}

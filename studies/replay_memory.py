@@ -1,11 +1,11 @@
-"""What a full replay buffer costs: resident memory, bytes per transition, µs per add, ms per batch of 32.
+"""The cost of a full replay buffer: resident memory, bytes per transition, µs per add, ms per batch of 32.
 
     python studies/replay_memory.py --transitions 1000000 --game breakout --compress
     python studies/replay_memory.py --transitions 1000000 --game breakout --raw
 
-Random play is recorded once, then stored again and again, its episodes in a new order each time and every
-frame compressed afresh, until the ring is full and has wrapped around by 30 %. Late screens of a good
-player may compress less well than those of random play: `--game` lets a busier game stand for them.
+Random play is recorded once and then stored repeatedly, with its episodes in a new order each time and every frame
+compressed again, until the ring is full and has wrapped around by 30 %. Late screens of a good player may compress less
+well than those of random play; use `--game` to try a game with busier screens.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def resident_bytes() -> int:
 
 
 def record(game: str, steps: int, seed: int) -> tuple[EnvSpec, list[Episode]]:
-    """Episodes of uniformly random play; the last one, cut short, is left out."""
+    """Episodes of uniformly random play, without the incomplete last one."""
     environment = make(game if "/" in game else f"atari/{game}", None, seed=seed)
     rng = np.random.default_rng(seed)
     opening, run = own(environment.reset()), []

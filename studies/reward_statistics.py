@@ -1,4 +1,4 @@
-"""How often and how large the rewards of the 55 games are under random play; writes c2d/reporting/data/rewards.csv.
+"""How frequent and how large rewards are under random play in the 55 games; writes c2d/reporting/data/rewards.csv.
 
 python studies/reward_statistics.py --out c2d/reporting/data/rewards.csv
 """
@@ -20,7 +20,7 @@ REPEAT, STICKY, CAP = 4, 0.25, 27_000
 
 
 def measure(game: str) -> tuple[float, float]:
-    """(share of steps with a reward, mean size of those rewards); rewards of the 4 repeated frames are added up."""
+    """(share of steps with a reward, mean size of those rewards); rewards of the 4 repeated frames are summed."""
     emulator = ale_py.ALEInterface()
     emulator.setInt("random_seed", 0)
     emulator.setFloat("repeat_action_probability", STICKY)

@@ -1,7 +1,7 @@
-"""An algorithm of Stable-Baselines3, DQN or QRDQN, trained on command. Run by the peers' Python; needs nothing of ours.
+"""DQN or QRDQN of Stable-Baselines3, trained on request. It runs with the peers' Python and does not import c2d.
 
-Speaks JSON lines: says what it is when warmed up, then for each line with a number of seconds trains that
-long and tells how many agent steps it made. Ends with its input.
+The protocol is JSON lines. After its warm-up it describes itself. For each input line with a number of seconds it
+trains that long and reports how many agent steps it made. It ends at the end of its input.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the server and an embedded Ray make of strain: idle connections, a very long file, a driver killed with -9.
+"""The server and an embedded Ray under load: idle connections, a very long file, a driver killed with SIGKILL.
 
 python studies/server_faults.py --out docs/results/server.md
 """
@@ -29,7 +29,7 @@ from c2d.files import write_atomically
 from c2d.training.passport import machine, versions
 
 SOCKETS = 1_100
-FILES = 1_024  # that the server may have open
+FILES = 1_024  # most files the server may have open
 LINES = 1_000_000
 ASKED = 20  # requests among idle connections
 PATIENCE = 60.0  # seconds
@@ -37,7 +37,7 @@ PATIENCE = 60.0  # seconds
 
 @contextmanager
 def serving(root: Path, log: Path) -> Iterator[tuple[str, int]]:
-    """`c2d serve` in a process of its own with few files: its address and process id."""
+    """`c2d serve` in a process of its own with a limit on open files: its address and process id."""
     with open(log, "w") as errors:
         server = subprocess.Popen(
             [sys.executable, "-m", "c2d.cli.main", "serve", str(root), "--port", "0"],
@@ -60,7 +60,7 @@ def serving(root: Path, log: Path) -> Iterator[tuple[str, int]]:
 
 
 def asked(url: str, limit: float = 20.0) -> tuple[float, bytes | None]:
-    """Seconds until the answer, and the answer; None if there was none."""
+    """Seconds until the response, and the response; None if there was none."""
     began = time.monotonic()
     try:
         with urlopen(url, timeout=limit) as answer:
@@ -110,7 +110,7 @@ def idle_connections(place: Path) -> dict[str, Any]:
 
 
 def long_file(place: Path) -> dict[str, Any]:
-    """Ask for the runs until the file is read; meanwhile somebody else asks for the page."""
+    """Request the runs until the file is read, while another client requests the page."""
     root = place / "long"
     (root / "a").mkdir(parents=True)
     (root / "a" / "config.json").write_text("{}")
@@ -159,7 +159,7 @@ def below(pid: int) -> set[int]:
 
 
 def directory_of(processes: set[int]) -> Path:
-    """As their command lines name it."""
+    """The directory named in their command lines."""
     for pid in processes:
         with suppress(OSError):
             if found := re.search(r"/tmp/c2d-ray-[^/\0]+", Path(f"/proc/{pid}/cmdline").read_text()):
@@ -217,30 +217,30 @@ def document(idle: dict[str, Any], long: dict[str, Any], killed: list[dict[str, 
     some = "were not answered" if idle["median"] is None else (
         f"took {1_000 * idle['median']:.0f} ms (median), {1_000 * idle['longest']:.0f} ms (longest)"
     )  # fmt: skip
-    return f"""# The server and an embedded Ray under strain
+    return f"""# The server and an embedded Ray under load
 
 ## {SOCKETS:,} idle connections
 
-`c2d serve` with {FILES:,} files at most, {SOCKETS:,} connections that say nothing, opened before the first request.
+`c2d serve` with at most {FILES:,} open files; {SOCKETS:,} connections that send nothing, opened before any request.
 
 | | |
 |---|---|
 | requests answered meanwhile | {idle["answered"]} of {ASKED} |
-| they | {some} |
-| a request that comes byte by byte is dropped | {dropped} |
+| these requests | {some} |
+| a request that arrives byte by byte is dropped | {dropped} |
 | written to the log, bytes | {idle["log"]:,} |
 
 ## A records file of {LINES:,} lines
 
-{long["bytes"]:,} bytes, asked for until it was read, while another client asked for the page.
+{long["bytes"]:,} bytes, requested until it was read, while another client requested the page.
 
 | | |
 |---|---|
 | records found | {long["records"]:,} |
-| answers until then | {long["answers"]:,} |
-| most lines read for one answer | {long["most"]:,} |
-| longest of these answers | {long["longest"]:.2f} s |
-| until all was read | {long["total"]:.1f} s, {long["cpu"]:.1f} s of CPU time |
+| responses until then | {long["answers"]:,} |
+| most lines read for one response | {long["most"]:,} |
+| longest of these responses | {long["longest"]:.2f} s |
+| time to read all of it | {long["total"]:.1f} s, {long["cpu"]:.1f} s of CPU time |
 | the page meanwhile | {1_000 * long["others_median"]:.0f} ms (median), {1_000 * long["others"]:.0f} ms (longest) |
 
 ## `c2d sweep` killed with SIGKILL

@@ -1,4 +1,4 @@
-"""The page as a user has it: a server in a process of its own, and Chromium."""
+"""The page as a user sees it: a server in a process of its own, and Chromium."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 
 class Served(NamedTuple):
-    """A server at work."""
+    """A running server."""
 
     url: str
     pid: int

@@ -1,4 +1,4 @@
-"""Measuring runs on Ray and in plain processes: steps, and the CPU time of all processes that it takes to make them."""
+"""Measures runs on Ray and in plain processes: steps, and the CPU time that all processes need for them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from c2d.sweep.variants import Variant
 
 ENV, RECIPE = "minatar/breakout", "c2d"
 SETTINGS = {"schedule.random-history": 100, "checkpoint.every-steps": 0}
-WARM = 101  # steps after which a run has begun to learn
-LONG_WARM = 3_000  # steps after which all that Ray does when it starts is over, too
+WARM = 101  # steps after which a run has started to learn
+LONG_WARM = 3_000  # steps after which the startup of Ray is over, too
 
 
 def runs_of(count: int, threads: int, where: Path, **settings: int) -> list[PlannedRun]:
@@ -35,15 +35,15 @@ def runs_of(count: int, threads: int, where: Path, **settings: int) -> list[Plan
 
 
 class Window(NamedTuple):
-    """What was seen between two moments."""
+    """What was measured between two moments."""
 
     rate: float  # steps per second of all runs together
-    cpu: float  # milliseconds of CPU time for each step, of all processes
-    beside: float  # CPU time of all processes but the runs themselves, as a share of all
+    cpu: float  # milliseconds of CPU time per step, of all processes
+    overhead: float  # share of the CPU time that is not the runs' own
 
 
 class Meter:
-    """Watches runs; the window begins when every run is under way."""
+    """Watches runs; the window begins when every run has started to learn."""
 
     def __init__(self, count: int, seconds: float, warm: int) -> None:
         self.count, self.seconds, self.warm = count, seconds, warm
@@ -51,10 +51,10 @@ class Meter:
         self._first: tuple[float, float, float, list[tuple[float, int]]] | None = None
 
     def see(self, news: list[tuple[float, int]], taken: Callable[[], tuple[float, float]]) -> bool:
-        """Whether the window is over. `news`: of each run, when it was last heard of and the steps it had made then.
+        """Whether the window is over. `news`: for each run, the time of its last message and its steps at that time.
 
-        `taken`: seconds of CPU that all processes have taken, and those of the runs among them; looked at twice only,
-        for looking takes time itself.
+        `taken`: CPU seconds of all processes, and those of the runs among them. It is called only twice, because the
+        call itself takes time.
         """
         if self.window is not None:
             return True
@@ -67,18 +67,18 @@ class Meter:
         if now - began < self.seconds:
             return False
         if any(t1 == t0 for (t0, _), (t1, _) in zip(before, news, strict=True)):
-            return False  # so slow that there are no news of some run yet
+            return False  # some run has not reported yet
         rate = sum((s1 - s0) / (t1 - t0) for (t0, s0), (t1, s1) in zip(before, news, strict=True))
         cpu, of_runs = taken()
         total = cpu - cpu_before
-        beside = 1.0 - (of_runs - of_runs_before) / total
-        self.window = Window(rate, 1e3 * total / (rate * (now - began)), beside)
+        overhead = 1.0 - (of_runs - of_runs_before) / total
+        self.window = Window(rate, 1e3 * total / (rate * (now - began)), overhead)
         print(f"{self.count} at once: {rate:.0f} steps/s, {self.window.cpu:.2f} ms of CPU a step", file=sys.stderr)
         return True
 
 
 def on_ray(count: int, threads: int, seconds: float, warm: int = WARM) -> Window:
-    """Ray must be connected. Its own processes and this one are counted."""
+    """Measure on Ray, which must be connected. Its own processes and this one are counted."""
     meter = Meter(count, seconds, warm)
     with tempfile.TemporaryDirectory() as place:
         sweep = SweepDir(Path(place) / "sweep")
@@ -98,7 +98,7 @@ def on_ray(count: int, threads: int, seconds: float, warm: int = WARM) -> Window
 
 
 def in_processes(count: int, threads: int, seconds: float, warm: int = WARM) -> Window:
-    """The same runs, each in a process of its own that nobody looks after."""
+    """The same runs, each in a plain process."""
     meter = Meter(count, seconds, warm)
     with tempfile.TemporaryDirectory() as place:
         news: dict[int, tuple[float, int]] = {}
@@ -124,7 +124,7 @@ def in_processes(count: int, threads: int, seconds: float, warm: int = WARM) -> 
 
 
 def _pids(runs: list[PlannedRun]) -> list[int]:
-    """Of runs under way, as their locks tell."""
+    """Process ids of the active runs, from their locks."""
     locks = [run.config.directory / "lock" for run in runs]
     return [int(lock.read_text().split()[1]) for lock in locks if lock.exists() and len(lock.read_text().split()) > 1]
 
@@ -135,7 +135,7 @@ def _listen(process: subprocess.Popen[str], number: int, news: dict[int, tuple[f
 
 
 def cpu_of(pids: list[int]) -> float:
-    """Seconds of CPU that these processes have taken."""
+    """CPU seconds of these processes."""
     ticks, total = os.sysconf("SC_CLK_TCK"), 0.0
     for pid in pids:
         try:
@@ -147,7 +147,7 @@ def cpu_of(pids: list[int]) -> float:
 
 
 def below(pids: list[int]) -> list[int]:
-    """Processes that these have started, and those that they have."""
+    """Descendants of these processes."""
     found: list[int] = []
     for pid in pids:
         try:

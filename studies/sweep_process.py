@@ -1,4 +1,4 @@
-"""A plain process with one run, for comparison with Ray: config as JSON on its input, steps made on its output."""
+"""A plain process with one run, for comparison with Ray: the config as JSON on stdin, the steps on stdout."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from c2d.training.run import run
 
 
 class Steps(Observer):
-    """Prints the steps made, once a second, as a sweep asks for news."""
+    """Prints the number of steps once a second, as often as a sweep polls its runs."""
 
     def begin(self, session: Any, run_dir: Any, header: dict[str, Any]) -> None:
-        def tell() -> None:
+        def report() -> None:
             while True:
                 print(session.steps_made, flush=True)
                 time.sleep(1.0)
 
-        threading.Thread(target=tell, daemon=True).start()
+        threading.Thread(target=report, daemon=True).start()
 
 
 if __name__ == "__main__":

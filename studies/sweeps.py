@@ -1,7 +1,7 @@
-"""What sweeps cost: throughput, Ray's overhead, time to the first step, recovery after faults, and the paper's study.
+"""The cost of sweeps: throughput, Ray's overhead, time to the first step, recovery after faults, the paper's study.
 
 python studies/sweeps.py --out docs/results/sweeps.md
-python studies/sweeps.py --seconds 2 --repeats 1 --out /tmp/sweeps.md      # to see whether it works
+python studies/sweeps.py --seconds 2 --repeats 1 --out /tmp/sweeps.md      # a quick test
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from c2d.sweep.shipped import shipped_plan
 from c2d.sweep.terms import Terms
 from c2d.training.passport import machine
 
-QUIET = 1.5  # load average below which nobody else was at work; a minute ago there may have been
+QUIET = 1.5  # load average below which the machine counts as idle
 
 # ------------------------------------------------------------------------------------------------ from the command
 
@@ -74,7 +74,7 @@ def first_steps(repeats: int) -> dict[str, list[float]]:
 
 @contextmanager
 def cluster() -> Iterator[dict[str, int]]:
-    """A head without room and two nodes with one place each: their addresses, and the process ids of their raylets."""
+    """A head without CPUs and two nodes with one CPU each: their addresses, and the process ids of their raylets."""
     import ray
     from ray.cluster_utils import Cluster
 
@@ -93,7 +93,7 @@ def cluster() -> Iterator[dict[str, int]]:
 
 
 def recovery(raylets: dict[str, int], victim: str) -> tuple[float, float]:
-    """Seconds from the death of a run's node, or of its process, until that is known and until the run goes on."""
+    """Seconds from the death of a run's node, or of its process, until it is noticed and until the run continues."""
     with tempfile.TemporaryDirectory() as place:
         sweep = SweepDir(Path(place) / "sweep")
         sweep.make()
@@ -116,7 +116,7 @@ def recovery(raylets: dict[str, int], victim: str) -> tuple[float, float]:
 
 
 def resumed(run: Path) -> float | None:
-    """When a run went on from a checkpoint."""
+    """The time at which a run resumed from a checkpoint."""
     try:
         lines = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     except (OSError, ValueError):
@@ -148,10 +148,8 @@ def main() -> None:
 
 def _intro(load: list[float], took: float) -> list[str]:
     facts = machine(1)
-    quiet = "The first is from before the measurements: the machine was quiet."
-    noisy = (
-        "**The machine was not quiet**: others worked on it, so these figures are good for their order of magnitude."
-    )
+    quiet = "The first is from before the measurements: the machine was idle."
+    noisy = "**The machine was not idle**: other work ran on it, so only the order of magnitude is reliable."
     return [
         "# Sweeps",
         "",
@@ -178,7 +176,7 @@ def _overhead(seconds: float, repeats: int) -> list[str]:
     ray: list[Window] = []
     for _ in range(repeats):
         plain.append(in_processes(2, 1, seconds, LONG_WARM))
-        with connected(Terms(workers=2)):  # nothing of Ray is there while it is not measured
+        with connected(Terms(workers=2)):  # Ray runs only while it is measured
             ray.append(on_ray(2, 1, seconds, LONG_WARM))
     slower = 1.0 - _median(ray, "rate") / _median(plain, "rate")
     dearer = _median(ray, "cpu") / _median(plain, "cpu") - 1.0
@@ -186,9 +184,9 @@ def _overhead(seconds: float, repeats: int) -> list[str]:
         "",
         "## Ray against plain processes",
         "",
-        f"Two runs of one thread, {repeats} windows of {seconds:g} s each, in turns, each after {LONG_WARM:,} steps of "
-        "every run, when Ray has started. CPU time is of all processes: the runs, Ray's own and the command; what else "
-        "runs on the machine disturbs it less than steps per second.",
+        f"Two runs with one thread, {repeats} windows of {seconds:g} s each, in turns, each after {LONG_WARM:,} steps "
+        "of every run, when Ray has started. CPU time is that of all processes: the runs, Ray's own and the command; "
+        "other work on the machine affects it less than steps per second.",
         "",
         "| | steps/s of both together | median | CPU time of a step, ms | median |",
         "|---|---|---|---|---|",
@@ -197,8 +195,8 @@ def _overhead(seconds: float, repeats: int) -> list[str]:
         "",
         f"By the medians, runs on Ray made {abs(100 * slower):.1f} % {'fewer' if slower > 0 else 'more'} steps per "
         f"second and took {abs(100 * dearer):.1f} % {'more' if dearer > 0 else 'less'} CPU time for each; windows of "
-        f"one kind differ among themselves by up to {100 * _spread(plain):.0f} %. Counted directly: of all CPU time, "
-        f"Ray's own processes and the command took {100 * _median(ray, 'beside'):.1f} % (median), the runs the rest.",
+        f"one kind differ from each other by up to {100 * _spread(plain):.0f} %. Measured directly: of all CPU time, "
+        f"Ray's own processes and the command took {100 * _median(ray, 'overhead'):.1f} % (median), the runs the rest.",
     ]
 
 
@@ -226,13 +224,13 @@ def _latency(repeats: int) -> list[str]:
         "",
         "One run on a cluster of nodes on this machine, Ray's default settings. Seconds from SIGKILL.",
         "",
-        "| what died | noticed | the run goes on from its checkpoint |",
+        "| what died | noticed | the run continues from its checkpoint |",
         "|---|---|---|",
     ]
     with cluster() as raylets:
         for victim in ("process", "node"):
-            noticed, goes_on = recovery(raylets, victim)
-            lines.append(f"| its {victim} | {noticed:.1f} | {goes_on:.1f} |")
+            noticed, continued = recovery(raylets, victim)
+            lines.append(f"| its {victim} | {noticed:.1f} | {continued:.1f} |")
     return lines
 
 

@@ -1,9 +1,9 @@
-"""When in a run its extremes came: every update's loss, atoms and gradient norm.
+"""When the extremes of a run occur: loss, atoms and gradient norm of every update.
 
     python studies/trace.py record trace.npy train kungfumaster --iterations 1 --seed 3    # any c2d command that trains
     python studies/trace.py show trace.npy --parts 5
 
-Recording changes nothing in the run.
+Recording does not change the run.
 """
 
 from __future__ import annotations

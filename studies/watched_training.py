@@ -1,9 +1,9 @@
-"""Whether a training run is slowed by being watched: the same run, unwatched and watched in turns.
+"""Whether watching slows a training run: the same run, alternately unwatched and watched.
 
     python studies/watched_training.py --out docs/results/watched.md
 
 Watched: its page and the table of runs are open in Chromium, two pages that follow it live. The trainer has one thread,
-so that the server and the browser have a core of their own. Leave the machine alone meanwhile.
+so that the server and the browser have a core of their own. Keep the machine otherwise idle.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def document(found: dict[str, list[list[float]]], args: argparse.Namespace, load
         [
             "# A run that is watched",
             "",
-            f"One run of C2D on {args.env} with one thread, watched and not in turns. Watched: its page and the table",
-            f"of runs are open in Chromium on the same machine. Windows of {args.seconds:.0f} s; figures: medians of",
-            "the steps per second of the window's iterations (400 steps each), as the run itself recorded them.",
+            f"One run of C2D on {args.env} with one thread, alternately unwatched and watched. Watched: its page and",
+            f"the table of runs are open in Chromium on the same machine. Windows of {args.seconds:.0f} s; figures: medians of",
+            "the steps per second of the window's iterations (400 steps each), as recorded by the run.",
             "",
             "| pair | unwatched, steps/s | watched, steps/s | ratio |",
             "|---:|---:|---:|---:|",

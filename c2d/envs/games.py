@@ -16,7 +16,7 @@ from importlib import resources
 
 from c2d.envs.protocols import AtariRules
 from c2d.envs.spec import EnvSpec
-from c2d.errors import did_you_mean, unknown_name
+from c2d.errors import unknown_name
 
 # Names of the joystick's actions, in the emulator's numbering.
 ACTIONS: tuple[str, ...] = (
@@ -72,7 +72,7 @@ def game(key: str) -> Game:
     try:
         return GAMES[key]
     except KeyError:
-        raise unknown_name("Atari game", key, f"one of {len(GAMES)} games", did_you_mean(key, GAMES)) from None
+        raise unknown_name("Atari game", key, GAMES, f"one of {len(GAMES)} games") from None
 
 
 def atari_spec(key: str, rules: AtariRules) -> EnvSpec:

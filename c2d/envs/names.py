@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from c2d.envs.games import GAMES
 from c2d.envs.spec import Family
-from c2d.errors import UserError, did_you_mean, unknown_name
+from c2d.errors import UserError, did_you_mean
 from c2d.formatting import alphanumeric
 
 MINATAR_GAMES: tuple[str, ...] = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
@@ -49,7 +49,7 @@ def resolve(text: str) -> EnvName:
         return EnvName("atari", key, f"atari/{key}")
     if text in _registered():
         return EnvName("gym", text, f"gym/{text}")
-    raise _unknown(text)
+    raise _unknown("environment", text, ACCEPTED, _nearest(text))
 
 
 def require_trusted_env(in_file: str, named: str | None, flag: str = "--env ") -> None:
@@ -71,7 +71,7 @@ def _atari(text: str, rest: str) -> EnvName:
     key = _atari_key(rest)
     if key in GAMES:
         return EnvName("atari", key, f"atari/{key}")
-    raise unknown_name("Atari game", text, f"{len(GAMES)} games, such as ms_pacman", did_you_mean(key, GAMES))
+    raise _unknown("Atari game", text, f"{len(GAMES)} games, such as ms_pacman", did_you_mean(key, GAMES))
 
 
 def _minatar(text: str, rest: str) -> EnvName:
@@ -79,7 +79,7 @@ def _minatar(text: str, rest: str) -> EnvName:
     for name in MINATAR_GAMES:
         if key == alphanumeric(name):
             return EnvName("minatar", name, f"minatar/{name}")
-    raise unknown_name("MinAtar game", text, ", ".join(MINATAR_GAMES), did_you_mean(rest, MINATAR_GAMES))
+    raise _unknown("MinAtar game", text, ", ".join(MINATAR_GAMES), did_you_mean(rest, MINATAR_GAMES))
 
 
 def _toy(text: str, rest: str) -> EnvName:
@@ -87,7 +87,7 @@ def _toy(text: str, rest: str) -> EnvName:
 
     if rest in TOYS:
         return EnvName("gym", f"toy/{rest}", f"toy/{rest}")
-    raise unknown_name("toy environment", text, ", ".join(TOYS), did_you_mean(rest, TOYS))
+    raise _unknown("toy environment", text, ", ".join(TOYS), did_you_mean(rest, TOYS))
 
 
 def _gymnasium(text: str, key: str) -> EnvName:
@@ -102,7 +102,7 @@ def _gymnasium(text: str, key: str) -> EnvName:
     if key in registered:
         return EnvName("gym", key, f"gym/{key}")
     accepted = "a registered id with its version, such as gym/CartPole-v1, or a class as my_package.my_module:MyEnv"
-    raise unknown_name("Gymnasium environment", text, accepted, did_you_mean(key, registered))
+    raise _unknown("Gymnasium environment", text, accepted, did_you_mean(key, registered))
 
 
 def _registered() -> list[str]:
@@ -114,10 +114,14 @@ def _registered() -> list[str]:
     return [name for name in gymnasium.registry if not name.startswith("ALE/")]
 
 
-def _unknown(text: str) -> UserError:
+def _nearest(text: str) -> str:
+    """A suggestion for a name without a family, or with an unknown one."""
     from c2d.envs.toy import TOYS
 
     prefixed = [f"minatar/{game}" for game in MINATAR_GAMES] + [f"toy/{toy}" for toy in TOYS]
     near = did_you_mean(text, prefixed) if "/" in text else did_you_mean(_atari_key(text), GAMES)
-    near = near or did_you_mean(text, prefixed + _registered())
-    return unknown_name("environment", text, ACCEPTED, near)
+    return near or did_you_mean(text, prefixed + _registered())
+
+
+def _unknown(kind: str, text: str, accepted: str, hint: str) -> UserError:
+    return UserError(f'unknown {kind} "{text}"; accepted: {accepted}{"." * bool(hint)}{hint}')

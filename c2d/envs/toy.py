@@ -14,7 +14,7 @@ import numpy as np
 
 from c2d.envs.protocols import GymRules
 from c2d.envs.spec import EnvSpec
-from c2d.errors import did_you_mean, unknown_name
+from c2d.errors import unknown_name
 from c2d.types import GameEnd, ResetFrame, Step
 
 
@@ -89,7 +89,7 @@ TOYS: dict[str, Toy] = {
 
 def find(name: str) -> Toy:
     if name not in TOYS:
-        raise unknown_name("toy environment", name, ", ".join(TOYS), did_you_mean(name, TOYS))
+        raise unknown_name("toy environment", name, TOYS)
     return TOYS[name]
 
 
