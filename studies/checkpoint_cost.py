@@ -120,7 +120,8 @@ def page(config: Config, found: dict[str, Any], command: str) -> str:
         f"| training speed between checkpoints | {found['speed']:.1f} steps/s |",
         "",
         f"A checkpoint every {NEW:,} steps takes {100 * overhead:.2f} % of the time in the worst of these cases; "
-        f"by default one comes every {wanted.every_steps:,} steps or {wanted.every_minutes:g} minutes, which is less often.",
+        f"by default one comes every {wanted.every_steps:,} steps or {wanted.every_minutes:g} minutes, "
+        "which is less often.",
     ]
     return "\n".join(lines) + "\n"
 

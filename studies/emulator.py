@@ -164,7 +164,8 @@ def page(rows: list[Row], chosen: argparse.Namespace, longest: float, seconds: f
         *(_line(row) for row in rows),
         "",
         "Entries: how many continued as saved; in parentheses, the smallest and the largest number of steps to the "
-        f"first difference, where there was one. For the screens, {asked[3].points} moments were saved, and a step is one frame.",
+        f"first difference, where there was one. For the screens, {asked[3].points} moments were "
+        "saved, and a step is one frame.",
     ]
     return "\n".join(lines) + "\n"
 

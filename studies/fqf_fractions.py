@@ -116,10 +116,10 @@ def main() -> None:
         "# FQF's fraction network in float32",
         "",
         "The recipe `fqf` trained from scratch, seed 1. The fraction network's learning rate is the paper's, 2.5e-9: "
-        "how far do its weights move, and how much of this is lost because float32 cannot represent the sum of a weight "
-        'and a much smaller step? "Exact sums" takes the same steps from the same gradients in float64. Shares are '
-        "those of 32 stored observations, with the initial encoder, so that only the fraction network changes them; "
-        "32 equal shares would be 0.031 each. The authors sum the gradient over the batch, and so does the recipe; "
+        "how far do its weights move, and how much of this is lost because float32 cannot represent the sum of a "
+        'weight and a much smaller step? "Exact sums" takes the same steps from the same gradients in float64. Shares '
+        "are those of 32 stored observations, with the initial encoder, so that only the fraction network changes "
+        "them; 32 equal shares would be 0.031 each. The authors sum the gradient over the batch, and so does the recipe; "
         "one column shows the effect of the mean instead.",
         "",
         HEADER,
