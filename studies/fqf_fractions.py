@@ -119,8 +119,8 @@ def main() -> None:
         "how far do its weights move, and how much of this is lost because float32 cannot represent the sum of a "
         'weight and a much smaller step? "Exact sums" takes the same steps from the same gradients in float64. Shares '
         "are those of 32 stored observations, with the initial encoder, so that only the fraction network changes "
-        "them; 32 equal shares would be 0.031 each. The authors sum the gradient over the batch, and so does the recipe; "
-        "one column shows the effect of the mean instead.",
+        "them; 32 equal shares would be 0.031 each. The authors sum the gradient over the batch, and so does the "
+        "recipe; one column shows the effect of the mean instead.",
         "",
         HEADER,
         *rows,
