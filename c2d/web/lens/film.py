@@ -136,7 +136,7 @@ class Drawing:
     def _trace(self, shared: bool) -> None:
         """Values over time; each agent in a game of its own has its own axis, the second one's at the right."""
         top, bottom = SIZE[1] - _TRACE, SIZE[1] - 14
-        self._write("value of the action taken", _LEFT + 8, top - 12, _SOFT)
+        self._write("value of the executed action", _LEFT + 8, top - 12, _SOFT)
         begin, end = _LEFT + 112, SIZE[0] - (18 if shared or len(self.values) == 1 else 70)
         for seat, color in zip(range(len(self.values)), (_CHOSEN, _STEM), strict=False):
             values = self.values[seat]
