@@ -21,7 +21,7 @@ settings.load_profile("same")
 
 
 # The core, for `make test-fast`, below 30 seconds: mathematics, networks, replay, learner, names.
-FAST = ("returns/", "replay/", "agents/", "nets/", "envs/test_names", "test_api.py", "theory/test_formulas")
+FAST = ("returns/", "replay/", "agents/", "nets/", "native/", "envs/test_names", "test_api.py", "theory/test_formulas")
 
 
 def pytest_collection_modifyitems(config, items):
