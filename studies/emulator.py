@@ -21,7 +21,7 @@ from typing import Any
 import ale_py
 import numpy as np
 
-from c2d.envs.atari import AtariEnv
+from c2d.envs.atari import AtariGame
 from c2d.envs.emulator import from_start_only
 from c2d.envs.games import BENCHMARK, GAMES
 from c2d.envs.protocols import PROTOCOLS, AtariRules
@@ -33,7 +33,7 @@ SINGLE = replace(PAPER, action_repeat=1)
 LONGEST = 27_000  # steps of a game under the paper's rules
 
 
-class Timed(AtariEnv):
+class Timed(AtariGame):
     """Saved as c2d saves it."""
 
     longest = 0.0  # seconds of processor time
@@ -44,7 +44,7 @@ class Timed(AtariEnv):
         Timed.longest = max(Timed.longest, time.process_time() - began)
 
 
-class Alone(AtariEnv):
+class Alone(AtariGame):
     """Saved as the emulator's own state, without replayed steps."""
 
     def save(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class Kind:
     """One way to save, and what is compared."""
 
     column: str
-    game: type[AtariEnv]
+    game: type[AtariGame]
     rules: AtariRules
     points: int
     after: int  # steps compared
@@ -124,7 +124,7 @@ def _hex(data: bytes) -> dict[str, str]:
 
 def longest_game(key: str) -> float:
     """Seconds of processor time for as many steps as the longest game has."""
-    env = AtariEnv(key, PAPER, 0)
+    env = AtariGame(key, PAPER, 0)
     env.reset()
     actions = np.random.default_rng(0).integers(env.spec.actions, size=LONGEST).tolist()
     began = time.process_time()

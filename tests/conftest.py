@@ -20,8 +20,8 @@ settings.register_profile("same", derandomize=True, database=None, deadline=None
 settings.load_profile("same")
 
 
-# The core, for `make test-fast`, below 30 seconds: mathematics, networks, replay, learner, names.
-FAST = ("returns/", "replay/", "agents/", "nets/", "native/", "envs/test_names", "test_api.py", "theory/test_formulas")
+# Half a minute of the core for `make test-fast`: mathematics, networks, replay, learner, names.
+FAST = ("returns/", "replay/", "agents/", "nets/", "envs/test_names", "test_api.py", "theory/test_formulas")
 
 
 def pytest_collection_modifyitems(config, items):

@@ -3,7 +3,7 @@
 The emulator's state omits whether a frame was cut in the middle, and the pictures of the last two frames (pull
 requests 732 and 739 of the Arcade-Learning-Environment). Q*bert, which cuts frames all the time, does not continue
 as saved; in other games one or two screens after restoring can be wrong. `reset_game` clears all that was omitted.
-`data/emulator.csv` holds one row per version of ale-py on which studies/emulator.py was run over all games:
+`data/emulator.csv` holds one row per version of ale-py on which bench/emulator.py was run over all games:
     from_start   games that are restored only from their start
     inexact      games that do not continue as saved even so
 """

@@ -91,7 +91,7 @@ class Rates:
 
 @cache
 def rate_table() -> dict[tuple[str, str], dict[int, float]]:
-    """(family, recipe) -> threads -> agent steps per second, as `c2d bench` measured them (studies/rates.py)."""
+    """(family, recipe) -> threads -> agent steps per second, as `c2d bench` measured them (bench/rates.py)."""
     text = resources.files("c2d.sweep").joinpath("data/rates.csv").read_text(encoding="utf-8")
     table: dict[tuple[str, str], dict[int, float]] = {}
     for row in csv.DictReader(text.splitlines()):

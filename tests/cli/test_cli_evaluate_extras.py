@@ -139,13 +139,13 @@ def test_an_agent_that_diverged_is_told(run, capsys):
 
 
 def test_an_environment_that_cannot_be_shown_is_refused_in_one_line(run, tmp_path, capsys, monkeypatch):
-    from c2d.envs.toy import ToyEnv
+    from c2d.envs.toy import ToyGame
     from c2d.errors import UserError
 
     def blind(self):
         raise UserError("toy/skewed cannot be shown")
 
-    monkeypatch.setattr(ToyEnv, "render", blind)
+    monkeypatch.setattr(ToyGame, "render", blind)
     assert main(["evaluate", str(run), "--video", str(tmp_path / "a.mp4")]) == 2
     assert capsys.readouterr().err == "c2d: toy/skewed cannot be shown\n"
     assert not (tmp_path / "a.mp4").exists() and not (run / "evaluations").exists()

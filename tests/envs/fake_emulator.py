@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from c2d.envs.atari import AtariEnv
+from c2d.envs.atari import AtariGame
 from c2d.envs.protocols import AtariRules
 
 
@@ -45,9 +45,9 @@ class FakeEmulator:
         return (40 * self.resets + self.frame + (20 if self.frame % 2 else 0)) % 256
 
 
-def scripted(rules: AtariRules, emulator: FakeEmulator, seed: int = 0) -> AtariEnv:
+def scripted(rules: AtariRules, emulator: FakeEmulator, seed: int = 0) -> AtariGame:
     """Breakout with the cartridge replaced by a script."""
-    game = AtariEnv("breakout", rules, seed)
+    game = AtariGame("breakout", rules, seed)
     game._ale = emulator
     game._act, game._lives_now, game._over = emulator.act, emulator.lives, emulator.game_over
     game._take = lambda: emulator.getScreenGrayscale(game._resize.screen)

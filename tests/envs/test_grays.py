@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from c2d.envs.atari import AtariEnv
+from c2d.envs.atari import AtariGame
 from c2d.envs.grays import Grays
 from c2d.envs.protocols import AtariRules
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("screens")
 @pytest.mark.parametrize("game", ["breakout", "demonattack", "beamrider", "seaquest"])
 def test_every_picture_is_the_emulators(game):
     """Two pictures that take turns at random, whole games: colors that appear late are learned then."""
-    ale, rng = AtariEnv(game, AtariRules(), seed=0)._ale, np.random.default_rng(0)
+    ale, rng = AtariGame(game, AtariRules(), seed=0)._ale, np.random.default_rng(0)
     grays = Grays(ale)
     pictures = [np.full(ale.getScreenDims(), 7, dtype=np.uint8) for _ in range(2)]
     takes = [grays.into(picture) for picture in pictures]
@@ -33,7 +33,7 @@ def test_every_picture_is_the_emulators(game):
 
 def test_a_picture_is_right_after_the_game_jumps():
     """A saved state restored: nothing of the screen before it is left."""
-    game = AtariEnv("seaquest", AtariRules(), seed=0)
+    game = AtariGame("seaquest", AtariRules(), seed=0)
     states = []
     for step in range(300):
         game.step(step % 18)

@@ -17,7 +17,7 @@ export const socketAddress = (path) => `${location.protocol === "https:" ? "wss"
 
 const decoder = new TextDecoder();
 
-const FIRST_WAIT = 300; // ms before the first attempt to reconnect
+const FIRST_WAIT = 300; // ms before reconnecting
 const LONGEST_WAIT = 2_000;
 
 /** A WebSocket that stays open as long as the page: `begin(socket)` sets its handlers after every connection. */

@@ -76,7 +76,7 @@ function lost(event) {
   link("lost");
   setPlaying(false);
   enable(false);
-  complain(event.reason || "The connection is lost; reconnecting.");
+  complain(event.reason || "Connection lost; reconnecting.");
 }
 
 function take(message) {
@@ -87,7 +87,7 @@ function take(message) {
   else if (kind === "session") welcomed(header.id);
   else if (kind === "progress") showProgress(header);
   else if (kind === "done") done(header.about);
-  else if (kind === "error") rejected(header);
+  else if (kind === "error") refused(header);
   else if (kind === "ended") {
     complain(header.text);
     enable(false);
@@ -112,7 +112,7 @@ function done(about) {
   if (!complaintLasts) complain("");
 }
 
-function rejected({ about, text, playing: goesOn }) {
+function refused({ about, text, playing: goesOn }) {
   complain(text);
   if (about === "open") leave("This agent cannot be shown.");
   if (about === "criteria") criteria.reject();
@@ -125,7 +125,7 @@ function opened(header) {
   stage = new Stage(byId("stage"), header.agents, looked);
   stage.options = options;
   byId("stage").removeAttribute("aria-busy");
-  byId("about").textContent = header.agents.map((agent) => `${agent.recipe} on ${agent.env}`).join(" and ");
+  byId("about").textContent = header.agents.map((agent) => `${agent.recipe} on ${agent.env}`).join(" vs. ");
   enable(true);
   criteria.tell();
   send({ do: "speed", value: Number(byId("speed").value) });
@@ -219,10 +219,10 @@ function newGame() {
 
 function changeEpsilon(event) {
   const { value } = event.target;
-  if (value.trim() === "" || !Number.isFinite(Number(value))) rejected({ about: "epsilon", text: "ε is not a number; accepted: a number from 0 to 1" });
+  if (value.trim() === "" || !Number.isFinite(Number(value))) refused({ about: "epsilon", text: "ε is not a number; accepted: a number from 0 to 1" });
   else if (stage) send({ do: "epsilon", value: Number(value) });
   else if (Number(value) >= 0 && Number(value) <= 1) done("epsilon");
-  else rejected({ about: "epsilon", text: `ε is ${value}; accepted: a number from 0 to 1` });
+  else refused({ about: "epsilon", text: `ε is ${value}; accepted: a number from 0 to 1` });
 }
 
 function choose(kind, value) {

@@ -1,4 +1,4 @@
-// Messages of the lens: a header in JSON, then arrays and images (c2d/web/lens/wire.py).
+// Messages of the lens: a JSON header, then arrays and images (c2d/web/lens/messages.py).
 
 const headerDecoder = new TextDecoder();
 
@@ -14,7 +14,7 @@ export function decodeMessage(buffer) {
   return { header, parts };
 }
 
-/** A moment as the stage draws it: for each agent its distributions, for each game its frame. */
+/** A moment as the stage draws it: the return distributions of each agent, the image of each game. */
 export function readMoment({ header, parts }) {
   const seats = header.seats.map((seat, k) => {
     const [actions, atoms] = parts[`${k}.returns`].shape;
