@@ -122,16 +122,16 @@ def swept(tmp_path_factory):
     where = tmp_path_factory.mktemp("swept") / "sweep"
     runs = multiply(tiny_plan(seeds=(1, 2, 3)), where).runs
     sweep = SweepDir(where)
-    sweep.make()
-    sweep.remember("tiny", runs)
+    sweep.create()
+    sweep.save_plan("tiny", runs)
     straight(runs[0].config, runs[0].config.directory)
     for run in runs:
-        sweep.tell("planned", run.name)
-        sweep.tell("started", run.name, where="127.0.0.1", attempt=1)
-    sweep.tell("lost", runs[0].name, error="its node died")
-    sweep.tell("started", runs[0].name, where="127.0.0.1", attempt=2)
-    sweep.tell("finished", runs[0].name)
-    sweep.tell("failed", runs[1].name, error="MemoryError")
+        sweep.append_event("planned", run.name)
+        sweep.append_event("started", run.name, where="127.0.0.1", attempt=1)
+    sweep.append_event("lost", runs[0].name, error="its node died")
+    sweep.append_event("started", runs[0].name, where="127.0.0.1", attempt=2)
+    sweep.append_event("finished", runs[0].name)
+    sweep.append_event("failed", runs[1].name, error="MemoryError")
     with open(sweep.events, "a") as file:
         file.write('{"half a line')
     return where
@@ -178,7 +178,7 @@ def test_status_prints_no_control_characters(capsys, tmp_path):
     """A directory may have come from anywhere."""
     run = multiply(tiny_plan(seeds=(1,)), tmp_path).runs[0]
     sweep = SweepDir(tmp_path)
-    sweep.remember("tiny", [run])
+    sweep.save_plan("tiny", [run])
     error = "\x1b]0;owned\x07 \x9b2J\r\n\u202egnp"
     sweep.events.write_text(json.dumps({"event": "failed", "run": run.name, "error": error}) + "\n")
     run.config.directory.mkdir()

@@ -3,15 +3,14 @@
 import math
 
 from c2d.formatting import duration, size
-from c2d.sweep.cost import cost_lines
-from c2d.sweep.forecast import Rates, need
+from c2d.sweep.forecast import Rates, estimate
 from c2d.sweep.plan import multiply
 from tests.sweep.tiny_plans import tiny_plan
 
 
 def test_time_memory_and_disk_of_equal_runs(tmp_path):
     runs = multiply(tiny_plan(seeds=range(20), iterations=18), tmp_path).runs
-    needs = [need(run, Rates()) for run in runs]
+    needs = [estimate(run, Rates()) for run in runs]
     lines = cost_lines(runs, needs, rate=0.5)
     each = runs[0].config.steps / 0.5
     rows = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ")[1:] for line in lines[5:]}

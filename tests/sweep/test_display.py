@@ -4,22 +4,21 @@ import io
 
 from rich.console import Console
 
-from c2d.sweep.board import Board, Entry
-from c2d.sweep.display import Display, summary
+from c2d.sweep.display import Display, RunProgress, SweepProgress, summary
 from c2d.sweep.forecast import Rates
 from c2d.sweep.plan import multiply
 from tests.sweep.tiny_plans import tiny_plan
 
 
 def board_of(tmp_path, rate=100.0, **plan):
-    return Board([Entry(run) for run in multiply(tiny_plan(**plan), tmp_path).runs], Rates(rate))
+    return SweepProgress([RunProgress(run) for run in multiply(tiny_plan(**plan), tmp_path).runs], Rates(rate))
 
 
 def at(entry, monkeypatch, moments):
     """News of a run at given times."""
     for now, steps in moments:
-        monkeypatch.setattr("c2d.sweep.board.time.monotonic", lambda now=now: now)
-        entry.at(steps, None)
+        monkeypatch.setattr("c2d.sweep.display.time.monotonic", lambda now=now: now)
+        entry.update(steps, None)
 
 
 def test_counts_rate_and_eta(tmp_path, monkeypatch):
@@ -70,7 +69,7 @@ def test_live_picture(tmp_path, monkeypatch):
     board.entries[0].score = 1.25
     console = Console(file=out, force_terminal=True, width=110, height=40)
     with Display(board, console) as display:
-        console.print(display._picture())
+        console.print(display._live_table())
     text = out.getvalue()
     assert "0 done, 20 running, 0 waiting, 0 failed | 2,000 steps/s" in text
     assert "score 1.25" in text and "100 steps/s" in text and "… and 4 more" in text

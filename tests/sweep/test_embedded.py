@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from c2d.sweep.options import LOOPBACK
 from c2d.sweep.plan import multiply
-from c2d.sweep.terms import LOOPBACK
 from tests.sweep.faulty_envs import Slow
 from tests.sweep.tiny_plans import TINY, events, left_by, straight, tiny_plan
 

@@ -11,11 +11,9 @@ from c2d.agents.build import build_network, parameter_count
 from c2d.errors import UserError
 from c2d.formatting import duration, size
 from c2d.sweep import forecast, sweep
-from c2d.sweep.forecast import Rates, _weights, check_disk, check_memory, free_disk, makespan, need, rate_table
-from c2d.sweep.plan import Plan, multiply
-from c2d.sweep.show import budget_line
-from c2d.sweep.terms import Terms, seconds
-from c2d.sweep.variants import Variant
+from c2d.sweep.forecast import Rates, _weights, check_disk, check_memory, free_disk, makespan, rate_table
+from c2d.sweep.options import SweepOptions
+from c2d.sweep.plan import Plan, Variant, multiply
 from c2d.training.disk import predicted_bytes
 from c2d.training.session import Session
 from tests.sweep.tiny_plans import TINY, carry_out, straight, tiny_plan
@@ -45,18 +43,21 @@ def test_disk_is_what_the_run_itself_predicts(env, recipe, tmp_path):
         wanted = predicted_bytes(session)
     finally:
         session.close()
-    assert need(run, Rates()).disk == pytest.approx(wanted, rel=0.3, abs=6e6)
+    assert estimate(run, Rates()).disk == pytest.approx(wanted, rel=0.3, abs=6e6)
 
 
 def test_memory_grows_with_the_replay_and_covers_a_real_run(tmp_path):
     tiny, small, middle, large = (
-        need(runs_of("breakout", **{"schedule.replay-capacity": n})[0], Rates())
+        estimate(runs_of("breakout", **{"schedule.replay-capacity": n})[0], Rates())
         for n in (20_000, 120_000, 300_000, 10**6)
     )
     assert small.memory - tiny.memory == pytest.approx(100_000 * (84 * 84 + 16), rel=1e-3)  # as they are
     assert large.memory - middle.memory == pytest.approx(700_000 * (0.3 * 84 * 84 + 16), rel=1e-3)  # compressed
     assert 1.9e9 < large.memory < 3.5e9  # Ms. Pac-Man with 1M transitions was measured at 1.9 GB for the replay
-    assert need(runs_of("breakout", "iqn")[0], Rates()).memory > need(runs_of("breakout", "c51")[0], Rates()).memory
+    assert (
+        estimate(runs_of("breakout", "iqn")[0], Rates()).memory
+        > estimate(runs_of("breakout", "c51")[0], Rates()).memory
+    )
 
 
 @pytest.mark.parametrize("recipe", ["c2d", "c51", "iqn", "fqf", "rainbow-c2d-full"])
@@ -72,7 +73,7 @@ def test_rates_stated_measured_and_of_the_table(tmp_path):
     run = runs_of("minatar/breakout", where=tmp_path)[0]
     rates = Rates()
     assert rates.of(run) == rate_table()["minatar", "c2d"][1] and "runs with 1 thread" in rates.source
-    assert need(run, rates).seconds == run.config.steps / rates.of(run)
+    assert estimate(run, rates).seconds == run.config.steps / rates.of(run)
     assert Rates(50.0).of(run) == 50.0 and "as stated" in Rates(50.0).source
     assert Rates().of(runs_of("toy/sure")[0]) is None
     assert Rates().of(run._replace(config=replace(run.config, device="cuda"))) is None  # the table is of a CPU
@@ -85,16 +86,16 @@ def test_rates_stated_measured_and_of_the_table(tmp_path):
 
 def test_too_much_memory_is_refused_with_what_would_fit():
     run = runs_of("breakout")[0]
-    needed = need(run, Rates())
+    needed = estimate(run, Rates())
     with pytest.raises(UserError, match=r"breakout-c2d-s1 may take 2\.. GB of memory and there are 1\.5 GB") as error:
         check_memory([run], [needed], int(1.5e9), None)
     capacity = int(str(error.value).partition("replay-capacity=")[2].split()[0])
-    fits = need(runs_of("breakout", **{"schedule.replay-capacity": capacity})[0], Rates())
+    fits = estimate(runs_of("breakout", **{"schedule.replay-capacity": capacity})[0], Rates())
     assert 1.3e9 < fits.memory <= 1.5e9
     with pytest.raises(UserError, match="replay-capacity=") as error:  # now of frames that are not compressed
         check_memory([run], [needed], int(0.7e9), None)
     capacity = int(str(error.value).partition("replay-capacity=")[2].split()[0])
-    fits = need(runs_of("breakout", **{"schedule.replay-capacity": capacity})[0], Rates())
+    fits = estimate(runs_of("breakout", **{"schedule.replay-capacity": capacity})[0], Rates())
     assert 0.69e9 < fits.memory <= 0.7e9
     with pytest.raises(UserError, match="not even an empty replay would fit"):
         check_memory([run], [needed], 10**8, None)
@@ -123,7 +124,7 @@ def test_too_much_disk_is_refused(tmp_path, monkeypatch):
 
 def test_budget_in_seeds_of_everything():
     runs = runs_of("minatar/breakout", seeds=(1, 2, 3), **TINY)
-    needs = {run.name: need(run, Rates(100.0)) for run in runs}
+    needs = {run.name: estimate(run, Rates(100.0)) for run in runs}
     one = needs[runs[0].name].seconds
     assert "1 of 3 seeds of everything" in budget_line(runs, needs, 1, 1.5 * one)
     assert "3 of 3 seeds" in budget_line(runs, needs, 3, 1.5 * one)
@@ -145,7 +146,7 @@ def test_budgets_that_are_none(text):
 @pytest.mark.parametrize("terms", [{"workers": 0}, {"threads": 0}, {"gpus": -1.0}, {"gpus": 1.5}, {"retries": -1}])
 def test_terms_out_of_range(terms):
     with pytest.raises(UserError, match="accepted:"):
-        Terms(**terms).check()
+        SweepOptions(**terms).check()
 
 
 def test_room_on_nodes(monkeypatch):
@@ -153,9 +154,12 @@ def test_room_on_nodes(monkeypatch):
 
     nodes = [{"CPU": 8.0, "GPU": 2.0, "memory": 64e9}, {"CPU": 4.0, "memory": 6e9}]
     monkeypatch.setattr(launch, "_nodes", lambda: nodes)
-    assert launch.room(Terms(), int(2e9)) == 8 + 3  # the second node's memory holds three
-    assert launch.room(Terms(threads=3), int(2e9)) == 2 + 1
-    assert launch.room(Terms(gpus=0.25), int(2e9)) == 8 and launch.room(Terms(gpus=1.0), int(2e9)) == 2
-    assert launch.room(Terms(gpus=0.1), int(2e9)) == 8  # cores are the narrower
-    assert launch.room(Terms(workers=5), int(2e9)) == 5 and launch.room(Terms(), int(1e12)) == 0
+    assert launch.capacity(SweepOptions(), int(2e9)) == 8 + 3  # the second node's memory holds three
+    assert launch.capacity(SweepOptions(threads=3), int(2e9)) == 2 + 1
+    assert (
+        launch.capacity(SweepOptions(gpus=0.25), int(2e9)) == 8
+        and launch.capacity(SweepOptions(gpus=1.0), int(2e9)) == 2
+    )
+    assert launch.capacity(SweepOptions(gpus=0.1), int(2e9)) == 8  # cores are the narrower
+    assert launch.capacity(SweepOptions(workers=5), int(2e9)) == 5 and launch.capacity(SweepOptions(), int(1e12)) == 0
     assert launch.memory_of_largest_node() == 64e9

@@ -10,15 +10,13 @@ from ray.exceptions import OutOfMemoryError, RayError
 
 from c2d.cli.main import main
 from c2d.errors import UserError
-from c2d.sweep.again import listing_of
-from c2d.sweep.board import Board, Entry
-from c2d.sweep.directory import SweepDir
-from c2d.sweep.forecast import Rates, need
-from c2d.sweep.launch import Launcher, _Active, connected
+from c2d.sweep.directory import SweepDir, run_statuses, runs_to_retry, status_lines
+from c2d.sweep.display import RunProgress, SweepProgress
+from c2d.sweep.forecast import Rates, estimate
+from c2d.sweep.launch import Launcher, _ActiveRun, connected
+from c2d.sweep.options import SweepOptions
 from c2d.sweep.plan import multiply
-from c2d.sweep.status import lines, rows
-from c2d.sweep.terms import Terms
-from c2d.sweep.transfer import Inbox
+from c2d.sweep.transfer import RunReceiver
 from tests.sweep.faulty_envs import Slow
 from tests.sweep.tiny_plans import carry_out, events, left_by, straight, tiny_plan
 
@@ -48,10 +46,10 @@ def kill_the_node_of(cluster, where, name, checkpoints=1):
     before = newest(where / name)
 
     def half_way():
-        past = sweep.past().get(name)
+        past = sweep.history().get(name)
         return past is not None and past.event == "started" and newest(where / name) >= before + 100 * checkpoints
 
-    return when(half_way, lambda: cluster.kill(sweep.past()[name].where))
+    return when(half_way, lambda: cluster.kill(sweep.history()[name].where))
 
 
 def newest(run):
@@ -68,7 +66,7 @@ def test_error_retry_stop_budget_and_dead_node_with_nothing_shared(cluster, tmp_
     where, name, here = tmp_path / "sweep", run_name("Raises"), {"address": cluster.address, "ship": True}
     plan = tiny_plan((FAULTY + "Raises",), seeds=(1,), iterations=6)
     with pytest.raises(UserError, match=f"1 of 1 run failed: {name}; 0 are done; why: c2d sweep status"):
-        carry_out(plan, where, Terms(**here))
+        carry_out(plan, where, SweepOptions(**here))
     assert events(where) == ["planned", "started", "failed"]  # an error comes again: not tried again
     is_told_of(where, name)
     is_left_alone(plan, where)
@@ -83,12 +81,12 @@ def test_error_retry_stop_budget_and_dead_node_with_nothing_shared(cluster, tmp_
     assert "1 run in" in out and "asked to stop: 0 of 1 run done, 1 saved or waiting; the same command goes on" in out
 
     saved.append(newest(where / name))
-    board, told = carry_out(plan, where, Terms(**here, budget=1e-9))
+    board, told = carry_out(plan, where, SweepOptions(**here, budget=1e-9))
     assert "the budget is used up: 0 of 1 run done" in told[-1] and board.entries[0].state == "waiting"
 
     cluster.add()
     struck = kill_the_node_of(cluster, where, name)
-    board, told = carry_out(plan, where, Terms(**here))
+    board, told = carry_out(plan, where, SweepOptions(**here))
     assert struck() and board.entries[0].state == "done" and board.entries[0].lost == 1
     assert "the run is in" in told[-1] and "died once" in told[-1]
     assert events(where)[7:] == ["planned", "started", "lost", "started", "finished"]
@@ -101,9 +99,9 @@ def test_error_retry_stop_budget_and_dead_node_with_nothing_shared(cluster, tmp_
 
 def is_told_of(where, name):
     """What went wrong is in the table, and more in the run's log."""
-    row = rows(SweepDir(where))[0]
+    row = run_statuses(SweepDir(where))[0]
     assert (row.state, row.error) == ("failed", "RuntimeError: the emulator lost its mind")
-    table = "\n".join(lines(SweepDir(where)))
+    table = "\n".join(status_lines(SweepDir(where)))
     assert "the emulator lost its mind" in table and f"c2d sweep retry {where} --failed" in table
     log = (where / name / "log.txt").read_text()
     assert "Traceback" in log and "the emulator lost its mind" in log
@@ -116,7 +114,7 @@ def is_left_alone(plan, where):
     assert any("1 failed before and is left alone" in line for line in told)
     assert any("nothing is left to do" in line for line in told)
     with pytest.raises(UserError, match="code that is not imported because a file names it"):
-        listing_of(where, True, (), 1, "cpu")
+        runs_to_retry(where, True, (), 1, "cpu")
     assert (where / "sweep-events.jsonl").read_bytes() == before
 
 
@@ -124,38 +122,40 @@ def test_after_so_many_deaths_a_run_has_failed(tmp_path, monkeypatch):
     """Without processes: what the launcher makes of deaths that Ray tells of."""
     monkeypatch.setattr("c2d.sweep.launch.ray.kill", lambda _: None)  # which would start a Ray
     run = multiply(tiny_plan(seeds=(1,)), tmp_path).runs[0]
-    board, sweep = Board([Entry(run)], Rates()), SweepDir(tmp_path)
-    launcher = Launcher(board, {run.name: need(run, Rates())}, sweep, Terms(retries=1), lambda _: None)
-    active = _Active(board.entries[0], None, Inbox(tmp_path / "run"))
-    launcher._lost(active, RayError("The actor died because its node has died."))
+    board, sweep = SweepProgress([RunProgress(run)], Rates()), SweepDir(tmp_path)
+    launcher = Launcher(board, {run.name: estimate(run, Rates())}, sweep, SweepOptions(retries=1), lambda _: None)
+    active = _ActiveRun(board.entries[0], None, RunReceiver(tmp_path / "run"))
+    launcher._died(active, RayError("The actor died because its node has died."))
     assert board.entries[0].state == "waiting" and "goes on from its last checkpoint" in board.notes[0]
-    launcher._lost(active, OutOfMemoryError("Task was killed due to the node running low on memory."))
+    launcher._died(active, OutOfMemoryError("Task was killed due to the node running low on memory."))
     assert board.entries[0].state == "failed" and events(tmp_path) == ["lost", "lost", "failed"]
-    assert sweep.past()[run.name].error == "ended by Ray because memory ran out, 2 times, and 1 retry was allowed"
+    assert sweep.history()[run.name].error == "ended by Ray because memory ran out, 2 times, and 1 retry was allowed"
 
 
 def test_a_death_that_ray_notices_late_costs_one_retry(tmp_path, monkeypatch):
     """Ray may take the run to the same dead node once more: it dies there before it begins."""
     monkeypatch.setattr("c2d.sweep.launch.ray.kill", lambda _: None)  # which would start a Ray
     run = multiply(tiny_plan(seeds=(1,)), tmp_path).runs[0]
-    board = Board([Entry(run)], Rates())
-    launcher = Launcher(board, {run.name: need(run, Rates())}, SweepDir(tmp_path), Terms(retries=1), lambda _: None)
+    board = SweepProgress([RunProgress(run)], Rates())
+    launcher = Launcher(
+        board, {run.name: estimate(run, Rates())}, SweepDir(tmp_path), SweepOptions(retries=1), lambda _: None
+    )
     entry, death = board.entries[0], RayError("The actor died because its node has died.")
-    active = _Active(entry, None, Inbox(tmp_path / "run"))
+    active = _ActiveRun(entry, None, RunReceiver(tmp_path / "run"))
     entry.state = "running"
-    launcher._lost(active, RayError("The actor is dead because its worker process has died."))
+    launcher._died(active, RayError("The actor is dead because its worker process has died."))
     assert (entry.state, entry.lost) == ("waiting", 1)
     entry.starting = True
-    launcher._lost(active, death)
+    launcher._died(active, death)
     assert (entry.state, entry.lost, entry.starting) == ("waiting", 1, False)
     assert launcher._waiting[0] is entry and events(tmp_path) == ["lost"]
     for _ in range(10):  # but not for ever
         entry.starting = True
-        launcher._lost(active, death)
+        launcher._died(active, death)
     assert entry.state == "failed" and entry.lost == 2
 
 
 def test_a_ray_of_another_address_is_not_used(cluster):
     for address in (None, "127.0.0.1:9"):
-        with pytest.raises(UserError, match=f"uses Ray at {cluster.address} already"), connected(Terms(address)):
+        with pytest.raises(UserError, match=f"uses Ray at {cluster.address} already"), connected(SweepOptions(address)):
             pass

@@ -11,9 +11,17 @@ from c2d.errors import UserError
 from c2d.recipes.parts import Categorical, Cramer, Quantile, Uniform
 from c2d.recipes.rows import find
 from c2d.sweep.directory import SweepDir
-from c2d.sweep.plan import Plan, check_run_name, fingerprint, multiply
-from c2d.sweep.shipped import PLANS, ablation_plan, shipped_plan
-from c2d.sweep.variants import Variant, ablations
+from c2d.sweep.plan import (
+    PLANS,
+    Plan,
+    Variant,
+    ablation_plan,
+    ablations,
+    builtin_plan,
+    check_run_name,
+    config_hash,
+    multiply,
+)
 
 
 def rows(*names):
@@ -34,7 +42,7 @@ def test_everything_with_everything_seeds_outermost(tmp_path):
 def test_a_planned_run_is_the_run_that_train_would_do(tmp_path):
     for env in ("minatar/breakout", "atari/pong", "toy/sure"):
         for run in multiply(Plan("p", rows("iqn", "c2d"), (env,), (7,)), tmp_path).runs:
-            assert run.hash == fingerprint(default_config(env, run.config.recipe_name, seed=7))
+            assert run.hash == config_hash(default_config(env, run.config.recipe_name, seed=7))
             assert run.config.iterations == default_config(env).iterations
 
 
@@ -60,7 +68,7 @@ def test_duplicates_are_left_out_and_named(tmp_path):
     atoms = default_config("toy/sure", "c51").recipe.head.atoms
     same = Plan("p", (*rows("c51"), Variant("c51-again", "c51", settings={"head.atoms": atoms})), ("toy/sure",), (1,))
     listing = multiply(same, tmp_path)
-    assert [run.variant for run in listing.runs] == ["c51"] and listing.same == {"c51-again": "c51"}
+    assert [run.variant for run in listing.runs] == ["c51"] and listing.duplicates == {"c51-again": "c51"}
 
 
 def test_two_different_runs_never_share_a_name(tmp_path):
@@ -72,10 +80,10 @@ def test_two_different_runs_never_share_a_name(tmp_path):
 def test_hash_is_of_what_enters_the_results():
     config = default_config("toy/sure", "c51")
     for same in ({"iterations": 3}, {"threads": 2}, {"run_dir": "x"}, {"device": "cuda"}, {"tensorboard": False}):
-        assert fingerprint(replace(config, **same)) == fingerprint(config)
+        assert config_hash(replace(config, **same)) == config_hash(config)
     head = replace(config.recipe.head, atoms=11)
     for other in ({"seed": 2}, {"env": "toy/gamble"}, {"agent": replace(config.recipe, head=head)}):
-        assert fingerprint(replace(config, **other)) != fingerprint(config)
+        assert config_hash(replace(config, **other)) != config_hash(config)
 
 
 def test_settings_and_grid(tmp_path):
@@ -132,7 +140,7 @@ def test_bad_settings(settings, message, tmp_path):
 
 @pytest.mark.parametrize("name", [name for name in PLANS if name != "paper"])
 def test_shipped_plans_have_a_run_for_every_variant_environment_and_seed(name, tmp_path):
-    plan = shipped_plan(name)
+    plan = builtin_plan(name)
     runs, same = multiply(plan, tmp_path)
     found = {(run.variant, run.config.env, run.config.seed) for run in runs}
     envs = {run.config.env for run in runs}
@@ -143,7 +151,7 @@ def test_shipped_plans_have_a_run_for_every_variant_environment_and_seed(name, t
 
 
 def test_the_papers_plan(tmp_path):
-    runs = multiply(shipped_plan("paper"), tmp_path).runs
+    runs = multiply(builtin_plan("paper"), tmp_path).runs
     assert len(runs) == 55 * 3 * 5
     assert {run.config.env for run in runs} == {f"atari/{game}" for game in BENCHMARK}
     assert {run.config.recipe_name for run in runs} == {"c2d", "c51", "iqn", "rainbow", "dqn"}
@@ -152,10 +160,10 @@ def test_the_papers_plan(tmp_path):
 
 
 def test_minatar_keeps_its_names(tmp_path):
-    names = [run.name for run in multiply(shipped_plan("minatar"), tmp_path).runs]
+    names = [run.name for run in multiply(builtin_plan("minatar"), tmp_path).runs]
     assert len(names) == 28 and names[0] == "minatar-breakout-dqn-adam-s1"
     assert "minatar-space_invaders-rainbow-c2d-s2" in names
-    assert {r.config.steps for r in multiply(shipped_plan("minatar"), tmp_path).runs} == {100_000}
+    assert {r.config.steps for r in multiply(builtin_plan("minatar"), tmp_path).runs} == {100_000}
 
 
 def test_ablation_removes_one_ingredient_at_a_time():
@@ -175,7 +183,7 @@ def test_ablation_removes_one_ingredient_at_a_time():
 
 
 def test_papers_claims_are_all_there(tmp_path):
-    planned = multiply(replace(shipped_plan("paper-claims"), envs=("minatar/breakout",)), tmp_path).runs
+    planned = multiply(replace(builtin_plan("paper-claims"), envs=("minatar/breakout",)), tmp_path).runs
     runs = {run.variant: run.config.recipe for run in planned}
     assert runs["c51-cramer"].loss == Cramer() and isinstance(runs["c51-cramer"].head, Categorical)
     assert runs["c2d-no-embedding"].head.embedding == 0 and not runs["c2d-alpha-fixed"].head.train_alpha
@@ -203,12 +211,12 @@ def test_a_variant_does_not_lead_out_of_the_sweep(tmp_path):
 def test_a_sweep_whose_runs_lie_elsewhere_is_rejected(name, tmp_path):
     plan = Plan("p", rows("c2d"), ("toy/sure",), seeds=(1,))
     sweep, (run,) = SweepDir(tmp_path / "sweep"), multiply(plan, tmp_path / "sweep").runs
-    sweep.make()
-    sweep.remember("p", [run])
+    sweep.create()
+    sweep.save_plan("p", [run])
     (tmp_path / "outside").mkdir()
     (sweep.path / "linked").symlink_to(tmp_path / "outside")
     text = sweep.file.read_text()
-    assert list(sweep.known()) == [run.name]
+    assert list(sweep.planned()) == [run.name]
     sweep.file.write_text(text.replace(f'"{run.name}"', f'"{name}"'))
     with pytest.raises(UserError, match=r"cannot be read: (a run cannot be called|.* is a link or a file)"):
-        sweep.known()
+        sweep.planned()

@@ -12,8 +12,8 @@ import pytest
 
 from c2d.errors import UserError
 from c2d.sweep import launch
-from c2d.sweep.private import private_place
-from c2d.sweep.terms import Terms
+from c2d.sweep.embedded_ray import private_directory
+from c2d.sweep.options import SweepOptions
 from tests.sweep.test_embedded import alive, wait_until
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -25,7 +25,7 @@ def test_only_its_user_may_enter_and_each_has_a_token_of_its_own(monkeypatch):
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     tokens = set()
     for _ in range(2):
-        with private_place() as place:
+        with private_directory() as place:
             parent = Path(place).parent
             assert stat.S_IMODE(parent.stat().st_mode) == 0o700 and parent.stat().st_uid == os.getuid()
             assert os.environ["RAY_AUTH_MODE"] == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ
@@ -51,10 +51,10 @@ def test_a_start_that_fails_is_told_in_a_line_and_leaves_nothing(monkeypatch):
     monkeypatch.setattr(launch.ray, "is_initialized", lambda: False)
     monkeypatch.setattr(launch.ray, "init", init)
     monkeypatch.setattr(launch.ray, "shutdown", lambda: None)
-    monkeypatch.setattr(launch, "_see_token", lambda: None)
+    monkeypatch.setattr(launch, "_reload_token", lambda: None)
     bystander = subprocess.Popen(SLEEP)
     try:
-        with pytest.raises(UserError) as told, launch.connected(Terms()):
+        with pytest.raises(UserError) as told, launch.connected(SweepOptions()):
             pass
         (place, left) = made[0]
         assert str(told.value) == (
@@ -71,8 +71,8 @@ def test_a_start_that_fails_is_told_in_a_line_and_leaves_nothing(monkeypatch):
 def test_what_a_killed_process_leaves_is_gone_soon(tmp_path):
     code = (
         "import subprocess, sys, time\n"
-        "from c2d.sweep.private import private_place\n"
-        "with private_place() as place:\n"
+        "from c2d.sweep.embedded_ray import private_directory\n"
+        "with private_directory() as place:\n"
         f"    child = subprocess.Popen({SLEEP!r}, start_new_session=True)\n"
         "    print(place, child.pid, flush=True)\n"
         "    time.sleep(600)\n"

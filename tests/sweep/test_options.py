@@ -7,8 +7,7 @@ import threading
 import pytest
 
 from c2d.errors import UserError
-from c2d.sweep import terms
-from c2d.sweep.terms import LOOPBACK, Terms, is_remote, prepare
+from c2d.sweep.options import LOOPBACK, SweepOptions, is_remote
 
 
 @pytest.fixture(autouse=True)
@@ -50,12 +49,12 @@ def test_inside_and_outside_of_this_machine():
 @pytest.mark.parametrize("address", ["somewhere", "host:", ":6379", "host:99999", "ray://head:10001", "a/b:1"])
 def test_no_addresses(address):
     with pytest.raises(UserError, match="accepted: HOST:PORT of a Ray cluster, or auto"):
-        Terms(address).check()
+        SweepOptions(address).check()
 
 
 def test_nobody_listens():
     with pytest.raises(UserError, match=r"nothing answers at 127\.0\.0\.1:9 \(Connection refused\)"):
-        prepare(Terms("127.0.0.1:9"))
+        prepare(SweepOptions("127.0.0.1:9"))
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.0 400 Bad Request\r\n\r\n", b"\0\0"])
@@ -63,21 +62,21 @@ def test_someone_else_listens(answer, listener, monkeypatch):
     monkeypatch.setattr(terms, "_ANSWER", 0.3)
     address = listener(answer)
     with pytest.raises(UserError, match=f"what answers at {address} is no Ray cluster"):
-        prepare(Terms(address))
+        prepare(SweepOptions(address))
 
 
 def test_a_cluster_that_keeps_to_itself_is_called_by_its_name(listener, monkeypatch):
     monkeypatch.setattr(terms, "_outward", lambda: "127.0.0.77")  # nobody listens there
-    prepare(Terms(listener(bytes([0, 0, 6, 4, 0, 0, 0, 0, 0]))))
+    prepare(SweepOptions(listener(bytes([0, 0, 6, 4, 0, 0, 0, 0, 0]))))
     assert os.environ[LOOPBACK] == "0"
 
 
 def test_a_cluster_in_the_network_is_left_to_ray(listener, monkeypatch):
     monkeypatch.setattr(terms, "_outward", lambda: "127.0.0.1")
-    prepare(Terms(listener(bytes([0, 0, 6, 4, 0, 0, 0, 0, 0]))))
+    prepare(SweepOptions(listener(bytes([0, 0, 6, 4, 0, 0, 0, 0, 0]))))
     assert os.environ[LOOPBACK] == "as it was"
 
 
 def test_an_embedded_ray_keeps_to_itself():
-    prepare(Terms())
+    prepare(SweepOptions())
     assert os.environ[LOOPBACK] == "0"
