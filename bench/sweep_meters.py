@@ -19,7 +19,7 @@ from c2d.sweep.display import RunProgress, SweepProgress
 from c2d.sweep.forecast import Rates, estimate
 from c2d.sweep.launch import Launcher
 from c2d.sweep.options import SweepOptions
-from c2d.sweep.plan import Plan, PlannedRun, multiply
+from c2d.sweep.plan import Plan, PlannedRun, Variant, multiply
 
 ENV, RECIPE = "minatar/breakout", "c2d"
 SETTINGS = {"schedule.random-history": 100, "checkpoint.every-steps": 0}

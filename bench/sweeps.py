@@ -29,7 +29,7 @@ from sweep_meters import ENV, LONG_WARM, RECIPE, Window, in_processes, on_ray, r
 from c2d.files import write_atomically
 from c2d.sweep.directory import SweepDir
 from c2d.sweep.display import RunProgress, SweepProgress
-from c2d.sweep.forecast import Rates, estimate
+from c2d.sweep.forecast import Rates, cost_lines, estimate
 from c2d.sweep.launch import Launcher, connected
 from c2d.sweep.options import SweepOptions
 from c2d.sweep.plan import builtin_plan, multiply

@@ -1,4 +1,4 @@
-"""Plans: recipes × environments × seeds → configs, deduplicated, named and hashed; mistakes all at once."""
+"""Plans: recipes × environments × seeds → configs, deduplicated, named and hashed; all errors reported together."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ def rows(*names):
     return tuple(Variant(name, name) for name in names)
 
 
-def test_everything_with_everything_seeds_outermost(tmp_path):
+def test_every_combination_with_seeds_outermost(tmp_path):
     plan = Plan("p", rows("c2d", "c51"), ("minatar/breakout", "toy/sure"), (1, 2), iterations=2)
     runs = multiply(plan, tmp_path).runs
     assert [(r.config.seed, r.config.env, r.variant) for r in runs] == [
@@ -58,11 +58,11 @@ def test_patterns(tmp_path):
 
     assert len(envs("minatar/*")) == 5 and envs("toy/su*") == {"toy/sure"}
     assert envs("breakout", "atari/breakout", "ALE/Breakout-v5") == {"atari/breakout"}
-    with pytest.raises(UserError, match=r"no environment is like .mintar/\*."):
+    with pytest.raises(UserError, match=r"no environment matches .mintar/\*."):
         envs("mintar/*")
 
 
-def test_duplicates_are_left_out_and_named(tmp_path):
+def test_duplicates_are_omitted_and_named(tmp_path):
     plan = Plan("p", rows("c51", "c51"), ("toy/sure", "toy/sure"), (1, 1))
     assert len(multiply(plan, tmp_path).runs) == 1
     atoms = default_config("toy/sure", "c51").recipe.head.atoms
@@ -73,30 +73,30 @@ def test_duplicates_are_left_out_and_named(tmp_path):
 
 def test_two_different_runs_never_share_a_name(tmp_path):
     clash = (Variant("x", "c51"), Variant("x", "c2d"))
-    with pytest.raises(UserError, match='two different runs would be called "toy-sure-x-s1"'):
+    with pytest.raises(UserError, match='two different runs have the name "toy-sure-x-s1"'):
         multiply(Plan("p", clash, ("toy/sure",), (1,)), tmp_path)
 
 
-def test_hash_is_of_what_enters_the_results():
+def test_the_hash_covers_what_affects_the_results():
     config = default_config("toy/sure", "c51")
     for same in ({"iterations": 3}, {"threads": 2}, {"run_dir": "x"}, {"device": "cuda"}, {"tensorboard": False}):
         assert config_hash(replace(config, **same)) == config_hash(config)
     head = replace(config.recipe.head, atoms=11)
-    for other in ({"seed": 2}, {"env": "toy/gamble"}, {"agent": replace(config.recipe, head=head)}):
+    for other in ({"seed": 2}, {"env": "toy/gamble"}, {"recipe": replace(config.recipe, head=head)}):
         assert config_hash(replace(config, **other)) != config_hash(config)
 
 
 def test_settings_and_grid(tmp_path):
     grid = {"optim.learning-rate": (1e-3, 1e-4), "n-step": (1, 3)}
     plan = Plan("p", rows("c51"), ("toy/sure",), (1,), settings={"schedule.batch-size": "16"}, grid=grid)
-    found = {run.variant: run.config.recipe for run in multiply(plan, tmp_path).runs}
-    assert set(found) == {
+    recipes = {run.variant: run.config.recipe for run in multiply(plan, tmp_path).runs}
+    assert set(recipes) == {
         f"c51-optim.learning-rate-{rate}-n-step-{n}" for rate in (0.001, 0.0001) for n in (1, 3)
     }  # fmt: skip
-    assert {(agent.optim.learning_rate, agent.n_step) for agent in found.values()} == {
+    assert {(recipe.optim.learning_rate, recipe.n_step) for recipe in recipes.values()} == {
         (rate, n) for rate in (1e-3, 1e-4) for n in (1, 3)
     }
-    assert all(agent.schedule.batch_size == 16 for agent in found.values())
+    assert all(recipe.schedule.batch_size == 16 for recipe in recipes.values())
 
 
 def test_parts_are_exchanged_before_their_settings(tmp_path):
@@ -105,7 +105,7 @@ def test_parts_are_exchanged_before_their_settings(tmp_path):
     assert isinstance(agent.head, Quantile) and agent.head.atoms == 20
 
 
-def test_all_mistakes_at_once(tmp_path):
+def test_all_errors_are_reported_together(tmp_path):
     plan = Plan(
         "wrong", rows("c3d", "c51"), ("minatar/brekout", "toy/sure", "gym/Nothing-v0"), (1, -1), iterations=0,
         settings={"optim.learning-rat": 1.0},
@@ -113,7 +113,7 @@ def test_all_mistakes_at_once(tmp_path):
     with pytest.raises(UserError) as error:
         multiply(plan, tmp_path)
     text = str(error.value)
-    assert text.startswith("plan wrong has 6 mistakes, nothing was started:\n")
+    assert text.startswith("plan wrong has 6 errors, nothing was started:\n")
     for part in ("c3d", "minatar/brekout", "Nothing-v0", "seeds are 1, -1", "iterations is 0", "'optim.learning-rate'"):
         assert part in text
     assert list(tmp_path.iterdir()) == []
@@ -122,7 +122,7 @@ def test_all_mistakes_at_once(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"seed": 3}, "say it with seeds"),
+        ({"seed": 3}, "use seeds"),
         ({"head.atoms": 0}, "--head.atoms is 0; accepted: at least 1"),
         ({"head.atoms": "many"}, "accepted: int"),
         ({"head": "kwantile"}, 'unknown head "kwantile"'),
@@ -135,11 +135,11 @@ def test_bad_settings(settings, message, tmp_path):
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-# --------------------------------------------------------------------------------------------------- shipped plans
+# --------------------------------------------------------------------------------------------------- built-in plans
 
 
 @pytest.mark.parametrize("name", [name for name in PLANS if name != "paper"])
-def test_shipped_plans_have_a_run_for_every_variant_environment_and_seed(name, tmp_path):
+def test_builtin_plans_have_a_run_for_every_variant_environment_and_seed(name, tmp_path):
     plan = builtin_plan(name)
     runs, same = multiply(plan, tmp_path)
     found = {(run.variant, run.config.env, run.config.seed) for run in runs}
@@ -182,7 +182,7 @@ def test_ablation_removes_one_ingredient_at_a_time():
     assert ablation_plan("rainbow-c2d").name == "ablate-rainbow-c2d"
 
 
-def test_papers_claims_are_all_there(tmp_path):
+def test_all_claims_of_the_paper_are_planned(tmp_path):
     planned = multiply(replace(builtin_plan("paper-claims"), envs=("minatar/breakout",)), tmp_path).runs
     runs = {run.variant: run.config.recipe for run in planned}
     assert runs["c51-cramer"].loss == Cramer() and isinstance(runs["c51-cramer"].head, Categorical)
@@ -196,14 +196,14 @@ def test_papers_claims_are_all_there(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "..", ".", ".hidden", "", "x" * 201, "red\x1b[31m", None, 5])
-def test_names_of_runs_stay_within_the_sweep(name):
-    with pytest.raises(UserError, match="a run cannot be called"):
+def test_names_of_runs_stay_inside_the_sweep(name):
+    with pytest.raises(UserError, match=r"run name .* is not usable"):
         check_run_name(name)
 
 
-def test_a_variant_does_not_lead_out_of_the_sweep(tmp_path):
+def test_a_variant_cannot_lead_out_of_the_sweep(tmp_path):
     plan = Plan("p", (Variant("../../x", "c2d"),), ("toy/sure",), seeds=(1,))
-    with pytest.raises(UserError, match=r"a run cannot be called 'toy-sure-\.\./\.\./x-s1'"):
+    with pytest.raises(UserError, match=r"run name 'toy-sure-\.\./\.\./x-s1' is not usable"):
         multiply(plan, tmp_path)
 
 
@@ -218,5 +218,5 @@ def test_a_sweep_whose_runs_lie_elsewhere_is_rejected(name, tmp_path):
     text = sweep.file.read_text()
     assert list(sweep.planned()) == [run.name]
     sweep.file.write_text(text.replace(f'"{run.name}"', f'"{name}"'))
-    with pytest.raises(UserError, match=r"cannot be read: (a run cannot be called|.* is a link or a file)"):
+    with pytest.raises(UserError, match=r"cannot be read: (run name .* is not usable|.* is a link or a file)"):
         sweep.planned()

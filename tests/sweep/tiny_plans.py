@@ -1,4 +1,4 @@
-"""Plans of some seconds, and what their runs leave that must not depend on faults."""
+"""Plans that take seconds, and the results of their runs that must not depend on faults."""
 
 from c2d.config import Config
 from c2d.sweep.directory import SweepDir
@@ -36,7 +36,7 @@ def carry_out(plan, where, options=None, **changes):
 
 
 def left_by(path):
-    """What a run leaves, but for what depends on the machine."""
+    """The results of a run, except what depends on the machine."""
     return canonical_records(path / "records.jsonl"), (path / "episodes.csv").read_bytes(), (
         path / "weights.safetensors"
     ).read_bytes()  # fmt: skip
