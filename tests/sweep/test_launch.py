@@ -161,3 +161,28 @@ def test_a_ray_at_another_address_is_not_used(cluster):
     for address in (None, "127.0.0.1:9"):
         with pytest.raises(UserError, match=f"already uses Ray at {cluster.address}"), connected(SweepOptions(address)):
             pass
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ConnectionError("Failed to connect to Ray cluster at 127.0.0.1:9"), "it is not one, or it requires a token"),
+        (Exception("The current node timed out\n  during startup."), "The current node timed out during startup."),
+    ],
+)
+def test_a_cluster_that_cannot_be_used_gives_one_line(error, message, monkeypatch, capfd):
+    """Ray writes to standard error for as long as it tries."""
+
+    def init(**_):
+        os.write(2, b"gcs_client.cc:210: Failed to get cluster ID\n")
+        raise error
+
+    monkeypatch.setattr("c2d.sweep.launch.ray.is_initialized", lambda: False)
+    monkeypatch.setattr("c2d.sweep.launch.ray.init", init)
+    monkeypatch.setattr("c2d.sweep.launch.ray.shutdown", lambda: None)
+    with pytest.raises(UserError) as raised, connected(SweepOptions("127.0.0.1:9")):
+        pass
+    assert message in str(raised.value) and "127.0.0.1:9" in str(raised.value) and "\n" not in str(raised.value)
+    assert capfd.readouterr().err == ""
+    os.write(2, b"visible again")
+    assert capfd.readouterr().err == "visible again"
