@@ -140,7 +140,7 @@ def test_there_is_a_bound_on_pages(server, monkeypatch):
     monkeypatch.setattr(app, "MAX_PAGES", 0)
     with listening(server) as page, pytest.raises(ConnectionClosed) as closed:
         page.recv(timeout=10)
-    assert closed.value.rcvd.code == 4429 and "pages are open already" in closed.value.rcvd.reason
+    assert closed.value.rcvd.code == 4429 and "pages are already open" in closed.value.rcvd.reason
 
 
 def test_the_server_of_the_command_has_these_bounds(server):

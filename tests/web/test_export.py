@@ -23,7 +23,7 @@ def history(trained):
     loaded = [open_agent(Root(trained), run, "weights") for run in ("breakout-c51", "breakout-c2d")]
     playing = Player(loaded, "first", 0, 0.1, ())
     history = History()
-    history.begin(pack({"kind": "opened", "agents": [_describe(one) for one in loaded], "drive": "first"}))
+    history.restart(pack({"kind": "opened", "agents": [_describe(one) for one in loaded], "drive": "first"}))
     for _ in range(20):
         history.add(playing.advance())
     return history
@@ -49,7 +49,7 @@ def test_names_cannot_break_out_of_the_page(history):
     evil = History()
     opened = unpack(history.opened)[0]
     opened["agents"][0]["recipe"] = "</title><script>alert(1)</script>"
-    evil.begin(pack(opened))
+    evil.restart(pack(opened))
     evil.add(history.moments[0])
     page = made(evil, "html")[0].decode()
     assert "<script>alert" not in page and page.count("<script") == 2

@@ -80,7 +80,7 @@ def moment(n: int, size: int = 10) -> bytes:
     return messages.pack({"kind": "moment", "n": n}, {"0.picture": b"x" * size})
 
 
-def numbers(messages) -> list[int]:
+def numbers(received) -> list[int]:
     return [messages.unpack(message)[0]["n"] for message in received]
 
 
@@ -89,7 +89,7 @@ def test_a_slow_page_gets_the_newest_and_nothing_piles_up():
         slow = LensConnection(Root("."))
         sent = []
         for n in range(10):
-            slow._take(moment(n))
+            slow._receive(moment(n))
             if n < connection._IN_FLIGHT:
                 sent.append(await slow.next_message())
         assert numbers(sent) == [0, 1, 2, 3] and slow.dropped == 5
@@ -106,9 +106,9 @@ def test_answers_are_not_held_up_by_pictures():
     async def ask():
         slow = LensConnection(Root("."))
         for n in range(connection._IN_FLIGHT + 1):
-            slow._take(moment(n))
+            slow._receive(moment(n))
         await slow.command("nonsense")
-        expected = {"kind": "error", "text": "a message is no JSON", "about": None}
+        expected = {"kind": "error", "text": "a message is not JSON", "about": None}
         assert messages.unpack(await slow.next_message())[0] == expected
         for _ in range(1_000):
             await slow.command("nonsense")
@@ -127,5 +127,5 @@ def test_history_is_bounded(monkeypatch):
     for n in range(100):
         history.add(moment(n, size=10_000))
     assert sum(map(len, history.moments)) <= 50_000 and numbers(history.moments)[-1] == 99
-    history.begin(b"opened")
+    history.restart(b"opened")
     assert not history.moments and history._bytes == 0

@@ -45,7 +45,7 @@ def test_there_is_a_bound_on_lenses(server, monkeypatch):
     address = f"ws://127.0.0.1:{server.port}/ws/lens"
     with connect(address, origin=server.url) as page, pytest.raises(ConnectionClosed) as closed:
         page.recv(timeout=10)
-    assert closed.value.rcvd.code == 4429 and "lenses are open already" in closed.value.rcvd.reason
+    assert closed.value.rcvd.code == 4429 and "lenses are already open" in closed.value.rcvd.reason
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ class MomentRenderer:
             top = 14 + place * (room + 62)
             data, below = parts[f"{place}.picture"], top
             if isinstance(data, bytes) and data:
-                frame = self.pygame.image.load(io.BytesIO(data), "frame.png").convert(self.surface)
+                frame = self.pygame.image.load(io.BytesIO(data), "frame.png")
                 width, height = frame.get_size()
                 scale = min((_LEFT - 32) / width, room / height)
                 size = (round(width * scale), round(height * scale))
