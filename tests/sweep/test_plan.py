@@ -142,12 +142,12 @@ def test_bad_settings(settings, message, tmp_path):
 def test_builtin_plans_have_a_run_for_every_variant_environment_and_seed(name, tmp_path):
     plan = builtin_plan(name)
     runs, same = multiply(plan, tmp_path)
-    found = {(run.variant, run.config.env, run.config.seed) for run in runs}
+    planned = {(run.variant, run.config.env, run.config.seed) for run in runs}
     envs = {run.config.env for run in runs}
-    assert len(found) == len(runs) and len(envs) >= len(plan.envs)
+    assert len(planned) == len(runs) and len(envs) >= len(plan.envs)
     for variant in plan.variants:
         if variant.name not in same:
-            assert {(variant.name, env, seed) for env in envs for seed in plan.seeds} <= found
+            assert {(variant.name, env, seed) for env in envs for seed in plan.seeds} <= planned
 
 
 def test_the_papers_plan(tmp_path):

@@ -150,9 +150,9 @@ def test_copies_of_an_active_run_can_be_resumed_at_any_moment(tmp_path, monkeypa
             if path.name not in seen:
                 seen.add(path.name)
                 warnings = []
-                session, found = continue_from(Checkpoints(target), lambda: Session(config), warnings.append)
+                session, checkpoint = continue_from(Checkpoints(target), lambda: Session(config), warnings.append)
                 session.close()
-                assert found is not None and warnings == []
+                assert checkpoint is not None and warnings == []
         at_work.release()
 
     with monkeypatch.context() as patch:
