@@ -56,7 +56,7 @@ def check_numbers(page):
     enter(page, "#epsilon", "0.5")
     until(page, f"lens.stage.shown.epsilon === 0.5 && {MESSAGE} === ''")
     enter(page, "#epsilon", "")
-    until(page, f"{MESSAGE}.startsWith('ε is no number')")
+    until(page, f"{MESSAGE}.startsWith('ε is not a number')")
     assert page.input_value("#epsilon") == "0.5"
 
 

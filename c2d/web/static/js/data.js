@@ -17,7 +17,7 @@ export const socketAddress = (path) => `${location.protocol === "https:" ? "wss"
 
 const decoder = new TextDecoder();
 
-const FIRST_WAIT = 300; // ms before a lost connection is tried anew
+const FIRST_WAIT = 300; // ms before reconnecting
 const LONGEST_WAIT = 2_000;
 
 /** A WebSocket for as long as the page is open: `begin(socket)` sets its handlers, each time that it is made. */

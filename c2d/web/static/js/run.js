@@ -232,7 +232,7 @@ function take(message) {
   if (select.options.length - 1 !== others.length - 1) {
     const names = others.filter((row) => row.id !== id).sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
     const chosen = select.value;
-    select.replaceChildren(el("option", { value: "" }, "no other run"), ...names.map((row) => el("option", { value: row.id }, row.name)));
+    select.replaceChildren(el("option", { value: "" }, "none"), ...names.map((row) => el("option", { value: row.id }, row.name)));
     select.value = chosen;
   }
 }

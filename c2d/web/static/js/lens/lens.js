@@ -76,7 +76,7 @@ function lost(event) {
   link("lost");
   setPlaying(false);
   enable(false);
-  complain(event.reason || "The connection is lost; it is tried anew.");
+  complain(event.reason || "Connection lost; reconnecting.");
 }
 
 function take(message) {
@@ -125,7 +125,7 @@ function opened(header) {
   stage = new Stage(byId("stage"), header.agents, looked);
   stage.options = options;
   byId("stage").removeAttribute("aria-busy");
-  byId("about").textContent = header.agents.map((agent) => `${agent.recipe} on ${agent.env}`).join(" beside ");
+  byId("about").textContent = header.agents.map((agent) => `${agent.recipe} on ${agent.env}`).join(" vs. ");
   enable(true);
   criteria.tell();
   send({ do: "speed", value: Number(byId("speed").value) });
@@ -219,7 +219,7 @@ function newGame() {
 
 function changeEpsilon(event) {
   const { value } = event.target;
-  if (value.trim() === "" || !Number.isFinite(Number(value))) refused({ about: "epsilon", text: "ε is no number; accepted: a number from 0 to 1" });
+  if (value.trim() === "" || !Number.isFinite(Number(value))) refused({ about: "epsilon", text: "ε is not a number; accepted: a number from 0 to 1" });
   else if (stage) send({ do: "epsilon", value: Number(value) });
   else if (Number(value) >= 0 && Number(value) <= 1) done("epsilon");
   else refused({ about: "epsilon", text: `ε is ${value}; accepted: a number from 0 to 1` });

@@ -22,7 +22,7 @@ export async function fillRuns() {
   runs = answer.rows.filter((row) => row.weights);
   const options = () => runs.map((row) => el("option", { value: row.id }, `${row.name} (${row.recipe})`));
   byId("run-0").replaceChildren(el("option", { value: "" }, runs.length ? "choose a run" : "no run has weights yet"), ...options());
-  byId("run-1").replaceChildren(el("option", { value: "" }, "nobody"), ...options());
+  byId("run-1").replaceChildren(el("option", { value: "" }, "none"), ...options());
   const wrong = ["run", "run2"].map((name, k) => {
     const wanted = asked.get(name);
     byId(`run-${k}`).value = runs.some((row) => row.id === wanted) ? wanted : "";
