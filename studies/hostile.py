@@ -631,11 +631,11 @@ def run_study() -> None:
     import importlib
 
     for module, _ in COMMANDS.values():
-        importlib.import_module(module)
+        importlib.import_module(module.partition(":")[0])
     import c2d.api
     import c2d.evaluation.subject
     import c2d.reporting.report
-    import c2d.sweep.status
+    import c2d.sweep.directory
     import c2d.web.index  # noqa: F401  (imported once, before the children)
 
     everything = list(cases())

@@ -23,8 +23,7 @@ from c2d.plotting import canvas, drawing, write_picture
 from c2d.reporting.report_figures import line_styles
 from c2d.reporting.run_records import RunRecords, read_run
 from c2d.reporting.run_statistics import intervals, iqm
-from c2d.sweep.plan import Plan, multiply
-from c2d.sweep.shipped import shipped_plan
+from c2d.sweep.plan import Plan, builtin_plan, multiply
 
 LAST = 2  # final iterations over which scores are averaged
 RESAMPLES = 2_000
@@ -133,7 +132,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="Markdown file to write; figure and scores go into the same directory")
     parser.add_argument("--plan", choices=list(TITLES), default="minatar", help="the plan that was run")
     chosen = parser.parse_args()
-    plan = shipped_plan(chosen.plan)
+    plan = builtin_plan(chosen.plan)
     variants = [variant.name for variant in plan.variants]
     if not chosen.runs.is_dir():
         parser.error(f"{chosen.runs} does not exist; create it with: c2d sweep {chosen.plan}")

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from c2d.config import to_json
-from c2d.sweep.board import Board, Entry
 from c2d.sweep.directory import SweepDir
-from c2d.sweep.forecast import Rates, need
+from c2d.sweep.display import RunProgress, SweepProgress
+from c2d.sweep.forecast import Rates, estimate
 from c2d.sweep.launch import Launcher
-from c2d.sweep.plan import Plan, PlannedRun, multiply
-from c2d.sweep.terms import Terms
-from c2d.sweep.variants import Variant
+from c2d.sweep.options import SweepOptions
+from c2d.sweep.plan import Plan, PlannedRun, Variant, multiply
 
 ENV, RECIPE = "minatar/breakout", "c2d"
 SETTINGS = {"schedule.random-history": 100, "checkpoint.every-steps": 0}
@@ -82,17 +81,17 @@ def on_ray(count: int, threads: int, seconds: float, warm: int = WARM) -> Window
     meter = Meter(count, seconds, warm)
     with tempfile.TemporaryDirectory() as place:
         sweep = SweepDir(Path(place) / "sweep")
-        sweep.make()
+        sweep.create()
         runs = runs_of(count, threads, sweep.path)
-        board, stop = Board([Entry(run) for run in runs], Rates()), threading.Event()
+        board, stop = SweepProgress([RunProgress(run) for run in runs], Rates()), threading.Event()
 
-        def show(_: Board) -> None:
-            news = [entry.seen for entry in board.of("running") if entry.seen is not None]
+        def show(_: SweepProgress) -> None:
+            news = [entry.last_report for entry in board.with_state("running") if entry.last_report is not None]
             if meter.see(news, lambda: (cpu_of([os.getpid(), *below([os.getpid()])]), cpu_of(_pids(runs)))):
                 stop.set()
 
-        needs = {run.name: need(run, Rates()) for run in runs}
-        Launcher(board, needs, sweep, Terms(threads=threads, workers=count), show).go(stop)
+        needs = {run.name: estimate(run, Rates()) for run in runs}
+        Launcher(board, needs, sweep, SweepOptions(threads=threads, workers=count), show).run(stop)
     assert meter.window is not None, "the runs ended before the window did"
     return meter.window
 

@@ -27,14 +27,12 @@ os.environ.setdefault("RAY_worker_niceness", "0")  # as in sweeps
 from sweep_meters import ENV, LONG_WARM, RECIPE, Window, in_processes, on_ray, runs_of
 
 from c2d.files import write_atomically
-from c2d.sweep.board import Board, Entry
-from c2d.sweep.cost import cost_lines
 from c2d.sweep.directory import SweepDir
-from c2d.sweep.forecast import Rates, need
+from c2d.sweep.display import RunProgress, SweepProgress
+from c2d.sweep.forecast import Rates, cost_lines, estimate
 from c2d.sweep.launch import Launcher, connected
-from c2d.sweep.plan import multiply
-from c2d.sweep.shipped import shipped_plan
-from c2d.sweep.terms import Terms
+from c2d.sweep.options import SweepOptions
+from c2d.sweep.plan import builtin_plan, multiply
 from c2d.training.passport import machine
 
 QUIET = 1.5  # load average below which the machine counts as idle
@@ -96,12 +94,12 @@ def recovery(raylets: dict[str, int], victim: str) -> tuple[float, float]:
     """Seconds from the death of a run's node, or of its process, until it is noticed and until the run continues."""
     with tempfile.TemporaryDirectory() as place:
         sweep = SweepDir(Path(place) / "sweep")
-        sweep.make()
+        sweep.create()
         run = runs_of(1, 1, sweep.path, **{"checkpoint.every-steps": 200})[0]
         path = run.config.directory
-        board, stop, struck = Board([Entry(run)], Rates()), threading.Event(), [0.0]
+        board, stop, struck = SweepProgress([RunProgress(run)], Rates()), threading.Event(), [0.0]
 
-        def show(_: Board) -> None:
+        def show(_: SweepProgress) -> None:
             if not struck[0] and list(path.glob("checkpoints/[0-9]*/manifest.json")):
                 process = int((path / "lock").read_text().split()[1])
                 struck[0] = time.time()
@@ -109,7 +107,7 @@ def recovery(raylets: dict[str, int], victim: str) -> tuple[float, float]:
             if struck[0] and resumed(path):
                 stop.set()
 
-        Launcher(board, {run.name: need(run, Rates())}, sweep, Terms(), show).go(stop)
+        Launcher(board, {run.name: estimate(run, Rates())}, sweep, SweepOptions(), show).run(stop)
         lines = [json.loads(line) for line in sweep.events.read_text().splitlines()]
         known = next(line["time"] for line in lines if line["event"] == "lost")
         return known - struck[0], (resumed(path) or 0.0) - struck[0]
@@ -166,7 +164,7 @@ def _throughput(seconds: float) -> Iterator[str]:
     yield ""
     yield "| runs at once | 1 thread each | 2 threads each |"
     yield "|---|---|---|"
-    with connected(Terms(workers=4, threads=2)):
+    with connected(SweepOptions(workers=4, threads=2)):
         for count in (1, 2, 4):
             yield f"| {count} | {on_ray(count, 1, seconds).rate:.0f} | {on_ray(count, 2, seconds).rate:.0f} |"
 
@@ -176,7 +174,7 @@ def _overhead(seconds: float, repeats: int) -> list[str]:
     ray: list[Window] = []
     for _ in range(repeats):
         plain.append(in_processes(2, 1, seconds, LONG_WARM))
-        with connected(Terms(workers=2)):  # nothing of Ray is there while it is not measured
+        with connected(SweepOptions(workers=2)):  # nothing of Ray is there while it is not measured
             ray.append(on_ray(2, 1, seconds, LONG_WARM))
     slower = 1.0 - _median(ray, "rate") / _median(plain, "rate")
     dearer = _median(ray, "cpu") / _median(plain, "cpu") - 1.0
@@ -235,8 +233,8 @@ def _latency(repeats: int) -> list[str]:
 
 
 def _paper() -> list[str]:
-    runs = multiply(shipped_plan("paper"), Path("runs/paper")).runs
-    return cost_lines(runs, [need(run, Rates()) for run in runs], None)
+    runs = multiply(builtin_plan("paper"), Path("runs/paper")).runs
+    return cost_lines(runs, [estimate(run, Rates()) for run in runs], None)
 
 
 if __name__ == "__main__":

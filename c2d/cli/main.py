@@ -11,14 +11,14 @@ from c2d import __version__
 from c2d.errors import UserError, did_you_mean
 from c2d.formatting import printable
 
-# name -> (module with a function `main(arguments)`, one line of help). Imported only when called.
+# name -> (module with a function `main(arguments)`, or module:function; one line of help). Imported only when called.
 COMMANDS: dict[str, tuple[str, str]] = {
     "quickstart": ("c2d.cli.quickstart", "train on a small game for a few minutes and check that it learns"),
     "train": ("c2d.cli.train", "train an agent on a game"),
     "resume": ("c2d.cli.resume", "go on with a run from its last checkpoint"),
     "recipes": ("c2d.cli.recipes", "list the algorithms, or put two side by side"),
     "sweep": ("c2d.cli.sweep", "run recipes × environments × seeds, here or on a cluster"),
-    "ablate": ("c2d.cli.ablate", "run a recipe without each of its ingredients"),
+    "ablate": ("c2d.cli.sweep:ablate", "run a recipe without each of its ingredients"),
     "evaluate": ("c2d.cli.evaluate", "play whole games with a trained agent and report the score"),
     "serve": ("c2d.cli.serve", "follow runs and watch agents play in a browser"),
     "theory": ("c2d.cli.theory", "the paper's theory on finite MDPs: its counterexample, its statements, your own φ"),
@@ -74,7 +74,8 @@ def _run(words: list[str]) -> int:
         raise UserError(
             f'unknown command "{words[0]}".{did_you_mean(words[0], COMMANDS)} Commands: {", ".join(COMMANDS)}'
         )
-    importlib.import_module(COMMANDS[words[0]][0]).main(words[1:])
+    module, _, function = COMMANDS[words[0]][0].partition(":")
+    getattr(importlib.import_module(module), function or "main")(words[1:])
     return 0
 
 

@@ -67,13 +67,13 @@ def server_config(chosen: Serve, access: Access) -> uvicorn.Config:
         import uvicorn
 
         from c2d.web.app import MESSAGE_BYTES, make_app
-        from c2d.web.connections import bounded, complain_seldom, open_files, places
+        from c2d.web.connections import bounded, connection_limits, limit_log_rate, open_files
         from c2d.web.security import HEADER_BYTES
     except ImportError as error:
         raise UserError(f"the page needs another package ({error.name}): pip install 'c2d[web]'") from None
     from c2d.web.inside import Root
 
-    most, backlog = places(open_files())
+    most, backlog = connection_limits(open_files())
     config = uvicorn.Config(
         make_app(Root(chosen.runs), access, chosen.trust),
         log_level="warning",
@@ -86,7 +86,7 @@ def server_config(chosen: Serve, access: Access) -> uvicorn.Config:
         server_header=False,
         timeout_graceful_shutdown=2,
     )
-    complain_seldom()
+    limit_log_rate()
     return config
 
 

@@ -40,7 +40,7 @@ def test_a_port_that_is_taken(tmp_path, capsys):
 
 def test_this_machine_needs_no_token_and_answers_under_its_names_only():
     access = access_of(Serve(), 8265)
-    assert access.token is None and not access.host_is_ours(f"{socket.gethostname()}.example:8265")
+    assert access.token is None and not access.is_own_host(f"{socket.gethostname()}.example:8265")
     assert headline(Serve(), access) == "c2d serve runs | open http://127.0.0.1:8265 | Ctrl-C ends it"
 
 
@@ -49,9 +49,9 @@ def test_beyond_this_machine_there_is_always_a_new_token():
     first, second = access_of(chosen, 80), access_of(chosen, 80)
     assert first.token != second.token and len(first.token) >= 32
     assert (
-        first.host_is_ours("lab.example.org")
-        and first.host_is_ours("10.1.2.3:80")
-        and not first.host_is_ours("evil.example")
+        first.is_own_host("lab.example.org")
+        and first.is_own_host("10.1.2.3:80")
+        and not first.is_own_host("evil.example")
     )
     assert f"/?token={first.token} " in headline(chosen, first) and "unencrypted" in headline(chosen, first)
     assert access_of(Serve(host="10.0.0.9", token="a" * 16), 80).token == "a" * 16

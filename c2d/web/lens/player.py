@@ -14,9 +14,8 @@ from c2d.evaluation.risk import MEAN
 from c2d.seeding import numpy_generator
 from c2d.types import Phi, Step
 from c2d.web.lens.load import Loaded, open_agent
-from c2d.web.lens.png import encode
+from c2d.web.lens.messages import Parts, encode_png, pack
 from c2d.web.lens.target import Transition, bellman_target
-from c2d.web.lens.wire import Parts, pack
 
 Drive = Literal["first", "second", "each"]  # whose actions are taken; "each": two games from the same seed
 DRIVES: tuple[str, ...] = ("first", "second", "each")
@@ -40,7 +39,7 @@ class Game:
     def picture(self) -> bytes:
         if self.notice is None:
             try:
-                return encode(self.env.render())
+                return encode_png(self.env.render())
             except UserError as error:
                 self.notice = str(error)
         return b""

@@ -1,10 +1,11 @@
-"""The last moments of a lens as an MP4 film: `python -m c2d.web.lens.film FILE.mp4`, messages on the standard input.
+"""The last moments of a lens as an MP4 video: `python -m c2d.web.lens.mp4 FILE.mp4`, messages on standard input.
 
-Drawn with pygame, in a process of its own: the server stays free, and no window is ever opened.
+Drawn with pygame in a process of its own, so that the server stays responsive. No window is opened.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 import sys
@@ -15,24 +16,23 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from c2d.evaluation.video import Film
-from c2d.web.lens.png import decode
-from c2d.web.lens.wire import Parts, unpack
+from c2d.web.lens.messages import Parts, unpack
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 
 RATE = 15.0  # moments per second
 SIZE = (1280, 720)
-_LEFT = 400  # pixels for pictures and numbers
+_LEFT = 400  # pixels for frames and numbers
 _TRACE = 110
-_TELL = 5  # moments between words on how far it is
-_CALM = 150  # moments whose extent the axis takes in
+_REPORT = 5  # moments between progress reports
+_AXIS_MOMENTS = 150  # whose range the axis covers
 _GROUND, _INK, _SOFT, _LINE = (255, 255, 255), (29, 32, 36), (90, 96, 105), (220, 220, 214)
 _STEM, _CHOSEN, _TARGET, _CHOSEN_GROUND = (51, 97, 143), (194, 65, 12), (122, 62, 157), (253, 241, 234)
 
 
-class Drawing:
-    """Draws moments, one after the other, onto one surface."""
+class MomentRenderer:
+    """Draws moments one after the other onto one surface."""
 
     def __init__(self, agents: list[dict[str, Any]]) -> None:
         import pygame
@@ -48,50 +48,50 @@ class Drawing:
     def draw(self, header: dict[str, Any], parts: Parts) -> np.ndarray:
         """[H, W, 3] u8"""
         self.surface.fill(_GROUND)
-        self._pictures(header, parts)
+        self._frames(header, parts)
         wide = (SIZE[0] - _LEFT) // len(self.agents)
         for seat in range(len(self.agents)):
-            self._laws(seat, header, parts, _LEFT + seat * wide, wide)
+            self._distributions(seat, header, parts, _LEFT + seat * wide, wide)
         self._trace(shared=len(header["games"]) == 1)
-        picture: np.ndarray = self.pygame.surfarray.array3d(self.surface).swapaxes(0, 1)
-        return picture
+        image: np.ndarray = self.pygame.surfarray.array3d(self.surface).swapaxes(0, 1)
+        return image
 
     def _write(self, text: str, x: float, y: float, color: tuple[int, ...] = _INK, large: bool = False) -> None:
         font = self.large if large else self.small
         self.surface.blit(font.render(text, True, color), (round(x), round(y)))
 
-    def _pictures(self, header: dict[str, Any], parts: Parts) -> None:
+    def _frames(self, header: dict[str, Any], parts: Parts) -> None:
         games = header["games"]
         room = (SIZE[1] - 20) // len(games) - 62
         for place, game in enumerate(games):
             top = 14 + place * (room + 62)
             data, below = parts[f"{place}.picture"], top
             if isinstance(data, bytes) and data:
-                picture = decode(data)
-                scale = min((_LEFT - 32) / picture.shape[1], room / picture.shape[0])
-                size = (round(picture.shape[1] * scale), round(picture.shape[0] * scale))
-                screen = self.pygame.surfarray.make_surface(picture.swapaxes(0, 1))
-                self.surface.blit(self.pygame.transform.scale(screen, size), (16, top))
+                frame = self.pygame.image.load(io.BytesIO(data), "frame.png")
+                width, height = frame.get_size()
+                scale = min((_LEFT - 32) / width, room / height)
+                size = (round(width * scale), round(height * scale))
+                self.surface.blit(self.pygame.transform.scale(frame, size), (16, top))
                 below = top + size[1]
             action = self._name(game["driver"], game["action"])
-            told = f"{action}{' (random)' if game['random'] else ''}"
-            self._write(told + (f"   reward {game['reward']:g}" if game["reward"] else ""), 16, below + 8, large=True)
+            label = f"{action}{' (random)' if game['random'] else ''}"
+            self._write(label + (f"   reward {game['reward']:g}" if game["reward"] else ""), 16, below + 8, large=True)
             self._write(f"score {game['score']:g}   step {game['step']}   seed {header['seed']}", 16, below + 34, _SOFT)
 
     def _name(self, seat: int, action: int) -> str:
         names = self.agents[seat]["actions"]
         return str(names[action]) if action < len(names) else str(action)
 
-    def _laws(self, seat: int, header: dict[str, Any], parts: Parts, left: int, wide: int) -> None:
-        told, agent = header["seats"][seat], self.agents[seat]
+    def _distributions(self, seat: int, header: dict[str, Any], parts: Parts, left: int, wide: int) -> None:
+        values, agent = header["seats"][seat], self.agents[seat]
         game = header["games"][min(seat, len(header["games"]) - 1)]
         returns, probs = np.asarray(parts[f"{seat}.returns"]), np.asarray(parts[f"{seat}.probs"])
         top_p = self.tops[seat] = max(float(np.nan_to_num(probs).max()), 0.97 * self.tops[seat], 0.02)
         self._note_extent(seat, returns[(probs >= 0.002) & np.isfinite(returns)])
-        self.values[seat] = [*self.values[seat][-900:], _float(told["mean"][game["action"]])]
+        self.values[seat] = [*self.values[seat][-900:], _float(values["mean"][game["action"]])]
         shared = len(header["games"]) == 1  # one game: the same returns for both
         low, high = _range([e for k, extents in enumerate(self.extents) if shared or k == seat for e in extents])
-        self._write(f"{agent['recipe']}: law of the return of each action", left + 8, 12, large=True)
+        self._write(f"{agent['recipe']}: return distribution of each action", left + 8, 12, large=True)
         top, bottom = 44, SIZE[1] - _TRACE - 44
         tall = (bottom - top) / len(returns)
         begin, end = left + 112, left + wide - 18
@@ -105,8 +105,8 @@ class Drawing:
             self.pygame.draw.line(self.surface, _LINE, (begin, base), (end, base))
             color = _CHOSEN if chosen else _STEM
             self._write(self._name(seat, action), left + 8, above + tall / 2 - 14, color if chosen else _INK)
-            mean = _float(told["mean"][action])
-            self._write(_words(mean), left + 8, above + tall / 2 + 2, _SOFT)
+            mean = _float(values["mean"][action])
+            self._write(_number(mean), left + 8, above + tall / 2 + 2, _SOFT)
             self._stems(returns[action], probs[action], begin, low, scale, base, -0.56 * tall / top_p, color)
             if chosen and f"{seat}.target_returns" in parts:
                 law = np.asarray(parts[f"{seat}.target_returns"]), np.asarray(parts[f"{seat}.target_probs"])
@@ -129,12 +129,12 @@ class Drawing:
                 self.pygame.draw.line(self.surface, color, (x, base), (x, tip), width)
 
     def _note_extent(self, seat: int, kept: np.ndarray) -> None:
-        """Smallest and largest return that matters in this moment, if there is one."""
-        found = [(float(kept.min()), float(kept.max()))] if kept.size else []
-        self.extents[seat] = [*self.extents[seat][-_CALM:], *found]
+        """Remember the smallest and largest return with notable probability, if any."""
+        extent = [(float(kept.min()), float(kept.max()))] if kept.size else []
+        self.extents[seat] = [*self.extents[seat][-_AXIS_MOMENTS:], *extent]
 
     def _trace(self, shared: bool) -> None:
-        """Values over time; each agent in a game of its own has its own axis, the second one's at the right."""
+        """Values over time. Agents in separate games have separate axes, the second one's on the right."""
         top, bottom = SIZE[1] - _TRACE, SIZE[1] - 14
         self._write("value of the executed action", _LEFT + 8, top - 12, _SOFT)
         begin, end = _LEFT + 112, SIZE[0] - (18 if shared or len(self.values) == 1 else 70)
@@ -144,8 +144,8 @@ class Drawing:
             finite = [value for value in together if np.isfinite(value)]
             low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
             x, ink = (_LEFT + 60, _SOFT if shared else color) if shared or seat == 0 else (end + 8, color)
-            self._write(_words(high), x, top + 4, ink)
-            self._write(_words(low), x, bottom - 12, ink)
+            self._write(_number(high), x, top + 4, ink)
+            self._write(_number(low), x, bottom - 12, ink)
             stride, tall = (end - begin) / max(1, len(values) - 1), (bottom - top - 8) / (high - low or 1.0)
             points = [(begin + stride * k, bottom - tall * (v - low)) for k, v in enumerate(values) if np.isfinite(v)]
             if len(points) > 1:
@@ -153,16 +153,16 @@ class Drawing:
 
 
 def _float(value: float | None) -> float:
-    """A number of a header, where null is written for what is not finite."""
+    """A number of a header, in which null stands for NaN and infinity."""
     return float("nan") if value is None else value
 
 
-def _words(value: float) -> str:
+def _number(value: float) -> str:
     return f"{value:.4g}" if np.isfinite(value) else "–"
 
 
 def _range(extents: list[tuple[float, float]]) -> tuple[float, float]:
-    """With some room at both ends."""
+    """The common range, with a margin at both ends."""
     low, high = min((e[0] for e in extents), default=0.0), max((e[1] for e in extents), default=1.0)
     margin = 0.05 * (high - low or abs(high) or 1.0)
     return low - margin, high + margin
@@ -181,15 +181,15 @@ def messages(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def main(path: Path, stream: BinaryIO) -> None:
-    """The first message says who plays, the others are moments."""
+    """The first message describes the agents, the others are moments."""
     source = messages(stream)
     opened, _ = unpack(next(source))
-    drawing, film = Drawing(opened["agents"]), Film(path)
+    renderer, film = MomentRenderer(opened["agents"]), Film(path)
     film.rate = RATE
     try:
         for count, message in enumerate(source, start=1):
-            film.add(drawing.draw(*unpack(message)))
-            if count % _TELL == 0:
+            film.add(renderer.draw(*unpack(message)))
+            if count % _REPORT == 0:
                 print(count, flush=True)
         film.finish()
     finally:

@@ -9,13 +9,13 @@ import numpy as np
 import safetensors.numpy
 
 from c2d.web.inside import Root
-from c2d.web.lens.session import Session
-from c2d.web.lens.wire import unpack
+from c2d.web.lens.connection import LensConnection
+from c2d.web.lens.messages import unpack
 
 OPEN = '{"do": "open", "agents": [["%s", "weights"]], "drive": "first", "seed": 4, "epsilon": 0.0}'
 
 
-async def heard(session: Session, kind: str):
+async def heard(session: LensConnection, kind: str):
     """The next message of a kind; others are passed over."""
     while True:
         header, parts = unpack(await asyncio.wait_for(session.next_message(), 60))
@@ -31,7 +31,7 @@ def no_agent(about: str) -> dict:
 
 def test_a_lens_from_opening_to_its_end(trained):
     async def use():
-        session = Session(Root(trained))
+        session = LensConnection(Root(trained))
         await session.start()
         listening = asyncio.ensure_future(session.listen())
         try:
@@ -39,7 +39,7 @@ def test_a_lens_from_opening_to_its_end(trained):
                 await session.command(f'{{"do": "{early}"}}')
                 assert await heard(session, "error") == (no_agent(early), {})
             await session.command("")
-            assert "no JSON" in (await heard(session, "error"))[0]["text"]
+            assert "not JSON" in (await heard(session, "error"))[0]["text"]
             await session.command(OPEN % "missing")
             assert "cannot be opened" in (await heard(session, "error"))[0]["text"]
             await session.command(OPEN % "breakout-c2d")
@@ -79,7 +79,7 @@ def test_an_agent_that_has_diverged_is_shown(trained, tmp_path):
     safetensors.numpy.save_file({name: np.full_like(value, np.nan) for name, value in weights.items()}, file)
 
     async def use():
-        session = Session(Root(tmp_path))
+        session = LensConnection(Root(tmp_path))
         await session.start()
         listening = asyncio.ensure_future(session.listen())
         try:
@@ -103,7 +103,7 @@ def test_a_process_that_nobody_listens_to_is_ended_at_once(trained):
     """Its pipe is full: asyncio sees the end of a process only when it is empty."""
 
     async def use():
-        session = Session(Root(trained))
+        session = LensConnection(Root(trained))
         await session.start()
         for text in (OPEN % "breakout-c2d", '{"do": "speed", "value": 0}', '{"do": "play"}'):
             await session.command(text)
@@ -117,7 +117,7 @@ def test_a_process_that_nobody_listens_to_is_ended_at_once(trained):
 
 def test_the_process_ends_with_its_input(trained):
     async def use():
-        session = Session(Root(trained))
+        session = LensConnection(Root(trained))
         await session.start()
         session._process.stdin.close()
         assert await asyncio.wait_for(session._process.wait(), 60) == 0

@@ -1,7 +1,7 @@
-"""The process in which agents of the lens play: `python -m c2d.web.lens.worker`.
+"""The process in which the agents of the lens play: `python -m c2d.web.lens.process`.
 
-Commands come as JSON lines on the standard input, messages go out on the standard output, each after its length as
-u32 little-endian. It ends when its input ends, and so with the server, however that ends.
+Commands arrive as JSON lines on standard input; messages leave on standard output, each preceded by its length as u32
+little-endian. The process ends when its input ends, and so with the server in any case.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any
 
 from c2d.errors import UserError
 from c2d.web.inside import Root
-from c2d.web.lens.wire import pack
+from c2d.web.lens.messages import pack
 
-FASTEST = 0.0  # a speed: as fast as it goes
-_BEHIND = 0.5  # seconds of delay after which the clock is set anew
+FASTEST = 0.0  # a speed: no limit
+_MAX_DELAY = 0.5  # seconds after which missed steps are not made up for
 
 
 class Pipe:
-    """Commands in, messages out."""
+    """Receives commands and sends messages."""
 
     def __init__(self) -> None:
         self._in, self._out = os.dup(0), os.dup(1)
-        os.dup2(2, 1)  # whatever an environment prints must not get into the messages
+        os.dup2(2, 1)  # output of an environment must not mix with the messages
         self._rest = b""
         self.open = True
 
@@ -37,7 +37,7 @@ class Pipe:
             data = data[os.write(self._out, data) :]
 
     def commands(self, timeout: float | None) -> list[dict[str, Any]]:
-        """Those that have come within `timeout` seconds; None: wait for one."""
+        """The commands that arrive within `timeout` seconds; None: wait for one."""
         if not select.select([self._in], [], [], timeout)[0]:
             return []
         data = os.read(self._in, 1 << 16)
@@ -46,8 +46,8 @@ class Pipe:
         return [json.loads(line) for line in lines]
 
 
-class Worker:
-    """Plays at a given speed until told otherwise."""
+class LensProcess:
+    """Plays at a given speed and executes commands."""
 
     def __init__(self, pipe: Pipe) -> None:
         self.pipe = pipe
@@ -59,23 +59,23 @@ class Worker:
     def run(self) -> None:
         while self.pipe.open:
             for command in self.pipe.commands(self._wait()):
-                self._obey(command.pop("do"), command)
+                self._execute(command.pop("do"), command)
             if self.playing and self._wait() == 0.0:
                 self._step()
                 now = time.monotonic()
                 pace = 1 / self.speed if self.speed != FASTEST else 0.0
-                self._due = now if now - self._due - pace > _BEHIND else self._due + pace
+                self._due = now if now - self._due - pace > _MAX_DELAY else self._due + pace
 
-    def _obey(self, name: str, values: dict[str, Any]) -> None:
-        """Every command is answered: done, or what is wrong."""
+    def _execute(self, name: str, values: dict[str, Any]) -> None:
+        """Every command is answered: done, or an error."""
         try:
             getattr(self, f"do_{name}")(**values)
         except (UserError, ValueError, ArithmeticError) as error:
-            self._complain(error, name)
+            self._report_error(error, name)
         else:
             self.pipe.send(pack({"kind": "done", "about": name}))
 
-    def _complain(self, error: Exception, about: str) -> None:
+    def _report_error(self, error: Exception, about: str) -> None:
         self.pipe.send(pack({"kind": "error", "text": str(error), "about": about, "playing": self.playing}))
 
     def _wait(self) -> float | None:
@@ -84,9 +84,9 @@ class Worker:
     def _step(self) -> None:
         try:
             self.pipe.send(self.player.advance())
-        except (UserError, ValueError, ArithmeticError) as error:  # an environment that returns what it should not
+        except (UserError, ValueError, ArithmeticError) as error:  # an invalid return value of an environment
             self.playing = False
-            self._complain(error, "step")
+            self._report_error(error, "step")
 
     # ------------------------------------------------------------------- commands
 
@@ -101,18 +101,18 @@ class Worker:
 
         torch.set_num_threads(1)
         self.playing = False
-        self._leave()
+        self._close_player()
         for name in trusted:
             trust(name)
         names = tuple(trusted)
         try:
             loaded = [open_agent(Root(root), run, checkpoint, names) for run, checkpoint in agents]
             self.player = Player(loaded, drive, seed, epsilon, names)  # type: ignore[arg-type]  # checked by the server
-        except (RuntimeError, MemoryError) as error:  # sizes that no machine has
+        except (RuntimeError, MemoryError) as error:  # sizes beyond any machine
             raise UserError(f"{agents[0][0]} cannot be opened: {str(error).splitlines()[0]}") from None
-        self.pipe.send(pack({"kind": "opened", "agents": [_describe(one) for one in loaded], "drive": drive}))
+        self.pipe.send(pack({"kind": "opened", "agents": [_describe(agent) for agent in loaded], "drive": drive}))
 
-    def _leave(self) -> None:
+    def _close_player(self) -> None:
         if self.player is not None:
             self.player.close()
             self.player = None
@@ -150,7 +150,7 @@ class Worker:
 
         criteria = [criterion(name) for name in names]
         if by >= len(criteria):
-            raise UserError(f"by is {by}; accepted: the place of one of {len(criteria)} criteria")
+            raise UserError(f"by is {by}; accepted: the index of one of {len(criteria)} criteria")
         self._require_player()
         self.player.criteria, self.player.chosen = criteria, by
 
@@ -177,8 +177,8 @@ def _describe(loaded: Any) -> dict[str, Any]:
 def main() -> None:
     pipe = Pipe()
     try:
-        Worker(pipe).run()
-    except BrokenPipeError:  # the server is gone
+        LensProcess(pipe).run()
+    except BrokenPipeError:  # the server has ended
         sys.exit(0)
 
 
