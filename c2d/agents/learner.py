@@ -16,7 +16,7 @@ from torch.optim.adam import adam
 
 from c2d.nets.network import ValueNetwork, synchronize
 from c2d.recipes.parts import Adam, RmsProp
-from c2d.returns.bellman import Bootstrap, Laws, at_action, backup
+from c2d.returns.bellman import Bootstrap, BootstrapLaws, at_action, backup
 from c2d.types import Batch, Phi, ReturnDist, Update
 
 Loss = Callable[[ReturnDist, ReturnDist], Tensor]  # prediction [B, N], target [B, M] -> [B]
@@ -91,7 +91,7 @@ class Learner:
         if self.bootstrap.online_chooses:
             choose = self.online(batch.next_obs, "choose", self.rng)
         now = self.target(batch.obs, "choose", self.rng) if self.bootstrap.needs_target_now else None
-        reward, law = self.bootstrap.fn(Laws(law, choose, now), batch, self.phi)
+        reward, law = self.bootstrap.fn(BootstrapLaws(law, choose, now), batch, self.phi)
         return backup(reward, batch.discount, law, self.phi)
 
 

@@ -14,7 +14,7 @@ from c2d.evaluation.play import MakeEnv
 from c2d.evaluation.risk import MEAN, Criterion, criterion
 from c2d.evaluation.video import Film, check_video
 from c2d.evaluation.visits import Visits
-from c2d.plotting import can_draw, check_picture
+from c2d.plotting import can_draw, check_figure_path
 from c2d.recipes.parts import Munchausen, Scalar
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Extras:
         if self.picture is not None:
             if not chosen.calibration:
                 raise UserError("--plot is the picture of --calibration, which is not asked for")
-            check_picture(self.picture, "--plot")
+            check_figure_path(self.picture, "--plot")
         if chosen.video_seconds is not None and chosen.video is None:
             raise UserError("--video-seconds limits --video, which is not asked for")
         if chosen.video_seconds is not None and not chosen.video_seconds > 0:

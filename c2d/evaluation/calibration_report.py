@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from c2d.evaluation.calibration import BINS, Calibration, Estimate
-from c2d.plotting import BLUE, SKY, canvas, drawing, write_picture
+from c2d.plotting import BLUE, SKY, canvas, drawing, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,7 +83,7 @@ def plot(found: Calibration, path: Path, title: str) -> None:
         _plot_coverage(coverage, found)
         _plot_means(means, found)
         figure.suptitle(f"{title}: {found.steps:,} steps of {found.games} games", fontsize=10)
-        write_picture(figure, path)
+        write_figure(figure, path)
 
 
 def _errors(estimates: list[Estimate]) -> list[list[float]] | None:

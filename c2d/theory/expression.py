@@ -1,4 +1,4 @@
-"""A formula in x, typed by the user, as a function of tensors. Read as a tree of allowed parts; nothing is executed."""
+"""A formula in x, typed by the user, as a function of tensors. Parsed into a tree of allowed nodes, never executed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from c2d.errors import UserError, did_you_mean
+from c2d.errors import UserError, unknown_name
 
 LONGEST = 200
 LARGEST_POWER = 8.0
@@ -48,14 +48,14 @@ def parse(text: str, variable: str = "x") -> Callable[[Tensor], Tensor]:
         tree = ast.parse(text.strip(), mode="eval").body
         function = _compiled(tree, variable)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise UserError(f'"{text}" is no formula; accepted: {_ACCEPTED}') from None
+        raise UserError(f'"{text}" is not a formula; accepted: {_ACCEPTED}') from None
     if not any(isinstance(node, ast.Name) and node.id == variable for node in ast.walk(tree)):
-        raise UserError(f'"{text}" does not contain {variable}')
+        raise UserError(f'"{text}" does not contain {variable}; accepted: a formula in {variable}')
     return function
 
 
 def _compiled(node: ast.expr, variable: str) -> Callable[[Tensor], Tensor]:
-    """The tree, as nested functions."""
+    """The tree as nested functions."""
     match node:
         case ast.Constant() | ast.Name():
             return _leaf(node, variable)
@@ -97,7 +97,7 @@ def _number(node: ast.Constant) -> float:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise UserError("a number in the formula is too large")
+        raise UserError("a number in the formula overflows; accepted: finite numbers")
     return number
 
 
@@ -121,6 +121,6 @@ def _power(node: ast.expr) -> float:
 
 def _call(name: str, inner: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     if name not in FUNCTIONS:
-        raise UserError(f'unknown function "{name}".{did_you_mean(name, FUNCTIONS)} Accepted: {", ".join(FUNCTIONS)}')
+        raise unknown_name("function", name, FUNCTIONS)
     function = FUNCTIONS[name]
     return lambda x: function(inner(x))

@@ -24,7 +24,7 @@ from c2d.reporting.ledger.entry import (
     counts,
     to_markdown,
 )
-from c2d.theory import training_functions
+from c2d.theory import statements
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +127,8 @@ def test_mathematics_checks_the_functions_that_train(monkeypatch, module, name, 
     home = importlib.import_module(f"c2d.returns.{module}")
     broken = wrong(getattr(home, name))
     monkeypatch.setattr(home, name, broken)
-    if hasattr(training_functions, name):
-        monkeypatch.setattr(training_functions, name, broken)
+    if hasattr(statements, name):
+        monkeypatch.setattr(statements, name, broken)
     found = {entry.what: entry for entry in mathematics.entries()}
     assert find(found, what).status == FAILS
 

@@ -5,7 +5,7 @@ import pytest
 
 from c2d.envs import toy
 from c2d.theory import Laws, from_dict, greedy, iterate, named, value_iteration
-from c2d.theory.search import fixed_point
+from c2d.theory.examples import fixed_point
 from tests.oracles import toy_law
 from tests.training.test_rows_learn import GAMMA, trained
 

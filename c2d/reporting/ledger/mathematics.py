@@ -18,14 +18,14 @@ _SCALE = "The Cramér distance is scale sensitive, ℓ₂ ∝ √γ (Algorithm 1
 
 def entries() -> list[LedgerEntry]:
     try:
-        from c2d.theory import training_functions
+        from c2d.theory import statements
         from c2d.theory.examples import counterexample
         from c2d.theory.homeomorphism import named
     except ImportError as error:
         return [_unavailable(what, str(error)) for what in (_COUNTEREXAMPLE, _BELLMAN, _TRANSLATION, _SCALE)]
     example = counterexample(named("h"), prize=100.0)
     best, chosen = example.choice["T*"], example.choice["T_h"]
-    errors = training_functions.cramer_errors()
+    errors = statements.cramer_errors()
     return [
         LedgerEntry(
             _SECTION,
@@ -37,7 +37,7 @@ def entries() -> list[LedgerEntry]:
             "exact",
             HOLDS if (best, chosen) == ("a", "b") else FAILS,
         ),
-        _small(_BELLMAN, training_functions.bellman_error(), 1e-9, "largest difference "),
+        _small(_BELLMAN, statements.bellman_error(), 1e-9, "largest difference "),
         _small(_TRANSLATION, errors["translation"], 1e-12),
         _small(_SCALE, errors["scale"], 1e-12),
     ]

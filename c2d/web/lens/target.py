@@ -10,7 +10,7 @@ import torch
 from c2d.agents.agent import Agent
 from c2d.agents.build import BOOTSTRAPS
 from c2d.nets.network import ValueNetwork
-from c2d.returns.bellman import Laws, at_action, backup
+from c2d.returns.bellman import BootstrapLaws, at_action, backup
 from c2d.returns.losses import cramer
 from c2d.types import Batch
 
@@ -52,7 +52,7 @@ def bellman_target(agent: Agent, target: ValueNetwork, transition: Transition) -
     law = target(batch.next_obs, "act", None, predicted)
     choose = agent.network(batch.next_obs, "act") if bootstrap.online_chooses else law
     now = target(batch.obs, "act") if bootstrap.needs_target_now else None
-    total, chosen = bootstrap.fn(Laws(law, choose, now), batch, agent.phi)
+    total, chosen = bootstrap.fn(BootstrapLaws(law, choose, now), batch, agent.phi)
     goal = backup(total, batch.discount, chosen, agent.phi)  # [1, M]
     distance = float(cramer(at_action(predicted, batch.action), goal))
     atoms, order = goal.atoms[0].sort()
