@@ -51,9 +51,8 @@ def main(arguments: Sequence[str]) -> None:
         raise UserError(f"--replications is {chosen.replications}; accepted: at least 100")
     if chosen.seed < 0:
         raise UserError(f"--seed is {chosen.seed}; accepted: 0 or greater")
-    from c2d.reporting.alignment import align_atari
+    from c2d.reporting.analysis import align_atari, gather
     from c2d.reporting.compare import mixed_rules_notes, on_atari, on_other_environments
-    from c2d.reporting.dataset import gather
     from c2d.reporting.local_runs import read_local_runs
     from c2d.reporting.report import agents_with_other_rules, rule_notes, scoring_options
 

@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> None:
         raise UserError(f"--replications is {chosen.replications}; accepted: at least 100")
     from c2d.files import write_atomically
     from c2d.reporting import ledger
-    from c2d.reporting.dataset import gather
+    from c2d.reporting.analysis import gather
     from c2d.reporting.ledger.entry import counts, to_markdown, to_text
 
     curves = f"curves from {chosen.published}" if chosen.published else "bundled table of scores"

@@ -9,12 +9,11 @@ import numpy as np
 
 from c2d.envs.games import BENCHMARK
 from c2d.formatting import plural, text_table
-from c2d.reporting.alignment import Alignment, align_environment
-from c2d.reporting.analysis import Analysis, IntervalEstimate, ScoringOptions
-from c2d.reporting.dataset import Dataset
+from c2d.reporting.analysis import Alignment, Analysis, IntervalEstimate, ScoringOptions, align_environment
 from c2d.reporting.local_runs import LocalRun, passport_spread
+from c2d.reporting.page import format_estimate, game_title
 from c2d.reporting.run_statistics import TITLES, beyond_chance, games_needed, seeds_needed, seeds_of_both
-from c2d.reporting.tables import format_estimate, game_title
+from c2d.reporting.scores import Dataset
 
 _MOST_GAMES = 12  # shown one by one
 

@@ -9,14 +9,12 @@ from typing import Any
 
 from c2d import __version__
 from c2d.envs.games import GAMES
-from c2d.errors import UserError, did_you_mean
+from c2d.errors import unknown_name
 from c2d.formatting import alphanumeric, plural
-from c2d.reporting.alignment import align_atari
-from c2d.reporting.analysis import ScoringOptions
-from c2d.reporting.dataset import Dataset, gather
+from c2d.reporting.analysis import ScoringOptions, align_atari, gather
 from c2d.reporting.local_runs import LocalRun, passport_differences, published_passport, read_local_runs
 from c2d.reporting.page import Report, Section
-from c2d.reporting.scores import NOMINAL, REFERENCE_TABLES, convention, reference
+from c2d.reporting.scores import NOMINAL, REFERENCE_TABLES, Dataset, convention, reference
 from c2d.reporting.sections import PAPER_GAMES, SectionBuilder, SectionOptions, other_sections
 
 _LENGTHS = (
@@ -75,7 +73,7 @@ def scoring_options(name: str, references: str | None, replications: int, seed: 
 def known_game(name: str) -> str:
     key = alphanumeric(name)
     if key not in GAMES:
-        raise UserError(f'unknown game "{name}"; accepted: one of {len(GAMES)} Atari games.{did_you_mean(key, GAMES)}')
+        raise unknown_name("game", name, GAMES, f"one of {len(GAMES)} Atari games")
     return key
 
 
@@ -105,10 +103,7 @@ def agents_with_other_rules(own: Sequence[LocalRun], dataset: Dataset) -> tuple[
 def _rivals(names: tuple[str, ...], dataset: Dataset) -> tuple[str, ...]:
     for name in names:
         if name not in dataset.agents:
-            raise UserError(
-                f'--against "{name}" is not shown; accepted: {", ".join(dataset.agents)}.'
-                f"{did_you_mean(name, dataset.agents)}"
-            )
+            raise unknown_name("agent of --against", name, dataset.agents)
     return names
 
 

@@ -14,10 +14,9 @@ import numpy as np
 
 from c2d.plotting import BLUE, GREEN, ORANGE, PINK, SKY, VERMILION, canvas, image
 from c2d.reporting.analysis import Analysis, Band, IntervalEstimate
-from c2d.reporting.dataset import Dataset
 from c2d.reporting.local_runs import SUFFIX
 from c2d.reporting.run_statistics import TITLES
-from c2d.reporting.scores import RunCurve, mean_atoms
+from c2d.reporting.scores import Dataset, RunCurve, mean_atoms
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from c2d.cli.main import main
-from c2d.reporting.analysis import IntervalEstimate
-from c2d.reporting.dataset import gather
-from c2d.reporting.ledger import claims, mathematics, paper_numbers
+from c2d.reporting.analysis import IntervalEstimate, gather
+from c2d.reporting.ledger import claims, paper_numbers
 from c2d.reporting.ledger.entry import (
     DIFFERS,
     FAILS,
@@ -24,7 +23,6 @@ from c2d.reporting.ledger.entry import (
     counts,
     to_markdown,
 )
-from c2d.theory import statements
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +104,7 @@ def test_judging():
 
 
 def test_mathematics_and_sizes(dataset):
-    assert [entry.status for entry in mathematics.entries()] == [HOLDS] * 4
+    assert [entry.status for entry in claims.propositions()] == [HOLDS] * 4
     found = {entry.what: entry for entry in claims.other_claims(dataset)}
     assert "1,605,632 weights from 3,136" in find(found, "fewer network weights").ours
     assert all(entry.status.startswith("needs training: ") for entry in claims.untested_claims())
@@ -127,17 +125,15 @@ def test_mathematics_checks_the_functions_that_train(monkeypatch, module, name, 
     home = importlib.import_module(f"c2d.returns.{module}")
     broken = wrong(getattr(home, name))
     monkeypatch.setattr(home, name, broken)
-    if hasattr(statements, name):
-        monkeypatch.setattr(statements, name, broken)
-    found = {entry.what: entry for entry in mathematics.entries()}
+    found = {entry.what: entry for entry in claims.propositions()}
     assert find(found, what).status == FAILS
 
 
 def test_mathematics_without_pytorch():
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        "from c2d.reporting.ledger import mathematics\n"
-        "print([(entry.status, 'torch' in entry.note) for entry in mathematics.entries()])"
+        "from c2d.reporting.ledger import claims\n"
+        "print([(entry.status, 'torch' in entry.note) for entry in claims.propositions()])"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed == f"{[(NEEDS_TORCH, True)] * 4}\n"

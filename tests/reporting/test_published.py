@@ -10,7 +10,7 @@ import pytest
 
 from c2d.cli.main import main
 from c2d.envs.games import BENCHMARK
-from c2d.reporting.dataset import PAPER_AGENTS, gather
+from c2d.reporting.analysis import PAPER_AGENTS, gather
 from c2d.reporting.published import bundled_runs, paper_figures, read_published
 from c2d.reporting.run_statistics import AGGREGATES, intervals, iqm, profile
 from c2d.reporting.scores import CONVENTIONS, RunKey, normalize

@@ -11,10 +11,9 @@ import pytest
 from c2d.cli.main import main
 from c2d.plotting import drawing
 from c2d.reporting.analysis import IntervalEstimate
-from c2d.reporting.page import Section, page
+from c2d.reporting.page import Section, Table, latex, page, to_csv, to_html, to_latex
 from c2d.reporting.published import paper_score_table
 from c2d.reporting.report_figures import files, improvement, line_styles, short_number
-from c2d.reporting.tables import Table, latex, to_csv, to_html, to_latex
 from tests.reporting.made_up import dopamine_json, write_run
 
 EVIL = "<script>alert(1)</script>"
@@ -153,7 +152,7 @@ def test_same_data_same_bytes():
         (["RUN", "--published-only", "--out", "OUT"], "takes no runs"),
         (["--published-only", "--out", "OUT", "--replications", "5"], "at least 100"),
         (["--published-only", "--out", "OUT", "--games", "brekout"], 'unknown game "brekout"'),
-        (["--published-only", "--out", "OUT", "--against", "IQM"], '--against "IQM" is not shown'),
+        (["--published-only", "--out", "OUT", "--against", "IQM"], 'unknown agent of --against "IQM"'),
         (["RUN", "--out", "OUT", "--at", "0"], "--at is 0"),
     ],
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from c2d.reporting.dataset import Dataset
-from c2d.reporting.ledger import claims, mathematics, paper_numbers
+from c2d.reporting.ledger import claims, paper_numbers
 from c2d.reporting.ledger.entry import LedgerEntry
+from c2d.reporting.scores import Dataset
 
 
 def entries(dataset: Dataset, replications: int) -> list[LedgerEntry]:
@@ -12,7 +12,7 @@ def entries(dataset: Dataset, replications: int) -> list[LedgerEntry]:
         *paper_numbers.tables_and_figures(dataset, replications),
         *claims.result_claims(dataset, replications),
         *claims.other_claims(dataset),
-        *mathematics.entries(),
+        *claims.propositions(),
         *claims.untested_claims(),
         *paper_numbers.settings(),
     ]

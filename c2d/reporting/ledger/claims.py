@@ -1,10 +1,12 @@
-"""What the paper claims in prose: a statistic with its interval, and whether the claim holds.
+"""What the paper claims in prose, and whether it holds.
 
-Claims about the results are judged on the published scores. Claims that need training are listed with its cost.
+Claims about the results are judged on the published scores: a statistic with its interval. Propositions are checked on
+the functions that train agents. Claims that need training are listed with their cost.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,11 +14,11 @@ import numpy as np
 
 from c2d.envs.games import BENCHMARK
 from c2d.reporting.analysis import Analysis, IntervalEstimate, ScoringOptions
-from c2d.reporting.dataset import Dataset
 from c2d.reporting.ledger.entry import (
     FAILS,
     HOLDS,
     LEDGER,
+    NEEDS_TORCH,
     PARTLY,
     PATH,
     REPORT,
@@ -38,9 +40,10 @@ from c2d.reporting.run_statistics import (
     spearman,
     spearman_interval,
 )
-from c2d.reporting.scores import CONVENTIONS, mean_atoms, normalize
+from c2d.reporting.scores import CONVENTIONS, Dataset, mean_atoms, normalize
 
 _RESULTS, _OTHER, _UNTESTED = "Claims about the results", "Other claims", "Claims that need training"
+_MATHEMATICS = "Mathematics"
 _BOTH = ("IQN", "Rainbow")
 _INTERVAL = "95 % interval"
 Statistic = Callable[[Matrix], Matrix]
@@ -358,6 +361,59 @@ def _support(dataset: Dataset) -> LedgerEntry:
         HOLDS if above and below else FAILS,
         "atoms lie within ±α, so α grew where one is above 50; the data cannot show that it shrank elsewhere",
     )
+
+
+# ------------------------------------------------------------------------------------------------- mathematics
+#
+# The paper's propositions, checked on the functions that train agents. PyTorch is imported only when `propositions` is
+# called, through `c2d.theory`. If that fails, the entries say so.
+
+
+_COUNTEREXAMPLE = "Proposition: the fixed point of T_h need not give an optimal policy (stochastic MDP)"
+_BELLMAN = "Proposition: iterates of the conjugated operator have Bellman's means (random MDP, 6 iterations)"
+_TRANSLATION = "The Cramér distance is translation invariant (Algorithm 1, 32 atoms)"
+_SCALE = "The Cramér distance is scale sensitive, ℓ₂ ∝ √γ (Algorithm 1, 32 atoms)"
+
+
+def propositions() -> list[LedgerEntry]:
+    try:
+        from c2d.theory import statements
+        from c2d.theory.examples import counterexample
+        from c2d.theory.homeomorphism import named
+    except ImportError as error:
+        return [_unavailable(what, str(error)) for what in (_COUNTEREXAMPLE, _BELLMAN, _TRANSLATION, _SCALE)]
+    example = counterexample(named("h"), prize=100.0)
+    best, chosen = example.choice["T*"], example.choice["T_h"]
+    errors = statements.cramer_errors()
+    return [
+        LedgerEntry(
+            _MATHEMATICS,
+            _COUNTEREXAMPLE,
+            LEDGER,
+            "optimal a, chosen b",
+            f"R = 100, r = {example.sure:.2f}: optimal {best} ({example.high:.2f} > {example.sure:.2f}), T_h chooses "
+            f"{chosen} ({example.low:.2f} < {example.sure:.2f})",
+            "exact",
+            HOLDS if (best, chosen) == ("a", "b") else FAILS,
+        ),
+        _small(_BELLMAN, statements.bellman_error(), 1e-9, "largest difference "),
+        _small(_TRANSLATION, errors["translation"], 1e-12),
+        _small(_SCALE, errors["scale"], 1e-12),
+    ]
+
+
+def _small(what: str, error: float, tolerance: float, prefix: str = "") -> LedgerEntry:
+    """A difference that must be 0 up to rounding."""
+    status = HOLDS if error < tolerance else FAILS
+    limit = f"1e{round(math.log10(tolerance))}"
+    return LedgerEntry(_MATHEMATICS, what, LEDGER, "difference 0", f"{prefix}{error:.1e}", limit, status)
+
+
+def _unavailable(what: str, reason: str) -> LedgerEntry:
+    return LedgerEntry(_MATHEMATICS, what, LEDGER, "–", "–", "–", NEEDS_TORCH, f"not checked here: {reason}")
+
+
+# ------------------------------------------------------------------------------------- claims that need training
 
 
 def untested_claims() -> list[LedgerEntry]:

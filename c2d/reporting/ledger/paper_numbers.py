@@ -12,7 +12,6 @@ from c2d.config import Config, flat, to_json
 from c2d.envs.games import BENCHMARK
 from c2d.envs.protocols import PROTOCOLS
 from c2d.recipes.rows import RECIPES
-from c2d.reporting.dataset import Dataset
 from c2d.reporting.ledger.entry import (
     DIFFERS,
     NEEDS_CURVES,
@@ -26,7 +25,7 @@ from c2d.reporting.ledger.entry import (
 )
 from c2d.reporting.published import paper_figures, paper_score_table
 from c2d.reporting.run_statistics import AGGREGATES, TITLES, intervals, profile
-from c2d.reporting.scores import CONVENTIONS, normalize
+from c2d.reporting.scores import CONVENTIONS, Dataset, normalize
 from c2d.reporting.sections import PAPER_GAMES
 
 _RESULTS = "Score table and figures"

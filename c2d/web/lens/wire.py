@@ -8,11 +8,12 @@ The header's "parts" tell of each part its name, place (from the end of the head
 from __future__ import annotations
 
 import json
-import math
 import struct
 from typing import Any
 
 import numpy as np
+
+from c2d.formatting import finite_for_json
 
 Parts = dict[str, "np.ndarray | bytes"]
 
@@ -38,15 +39,7 @@ def _text(header: dict[str, Any]) -> str:
     try:
         return json.dumps(header, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except ValueError:
-        return json.dumps(_finite(header), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return json.dumps(finite_for_json(header), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def unpack(message: bytes) -> tuple[dict[str, Any], Parts]:
