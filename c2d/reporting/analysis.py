@@ -123,18 +123,20 @@ class Analysis:
     @cached_property
     def aggregates(self) -> dict[str, dict[str, IntervalEstimate]]:
         """agent -> aggregate -> estimate."""
-        found = {}
+        estimates = {}
         for agent in self.agents:
             scores = self.scores(agent)
             spread = intervals(scores, AGGREGATES, self.scoring.replications, self.scoring.seed)
-            found[agent] = {name: IntervalEstimate(float(f(scores)), spread[name]) for name, f in AGGREGATES.items()}
-        return found
+            estimates[agent] = {
+                name: IntervalEstimate(float(f(scores)), spread[name]) for name, f in AGGREGATES.items()
+            }
+        return estimates
 
     @cached_property
     def profiles(self) -> dict[str, Band]:
         """agent -> fraction of runs above each threshold, at the last iteration that every agent has."""
         at = COMMON if self.frames >= NOMINAL else self.frames
-        found = {}
+        bands = {}
         for agent in self.agents:
             scores = self.scores(agent, at)
             low, high = None, None
@@ -143,13 +145,13 @@ class Analysis:
                     scores, {"p": lambda m: profile(m, THRESHOLDS)}, _BAND_REPLICATIONS, self.scoring.seed
                 )
                 low, high = interval(drawn["p"])
-            found[agent] = Band(THRESHOLDS, profile(scores, THRESHOLDS), low, high)
-        return found
+            bands[agent] = Band(THRESHOLDS, profile(scores, THRESHOLDS), low, high)
+        return bands
 
     @cached_property
     def progress(self) -> dict[str, dict[str, Band]]:
         """aggregate -> agent -> its curve over training, without points at which the agent lacks a game."""
-        found: dict[str, dict[str, Band]] = {name: {} for name in PROGRESS}
+        bands: dict[str, dict[str, Band]] = {name: {} for name in PROGRESS}
         for agent in self.agents:
             matrices = self._matrices(agent)
             rows = {name: [_row(at, scores, name, spreads) for at, scores, spreads in matrices] for name in PROGRESS}
@@ -157,8 +159,8 @@ class Analysis:
                 if points:
                     at, line, low, high = np.array(points).T
                     band = not np.isnan(low).any()
-                    found[name][agent] = Band(at, line, low if band else None, high if band else None)
-        return found
+                    bands[name][agent] = Band(at, line, low if band else None, high if band else None)
+        return bands
 
     def _matrices(self, agent: str) -> list[tuple[float, Array, dict[str, Interval]]]:
         """(end, scores [runs, games], intervals) at each end where every game has a score."""
@@ -256,7 +258,7 @@ def align(dataset: Dataset, scoring: ScoringOptions, at: float | None = None) ->
         for agent in own
         if not covered[agent]
     ]
-    together, shared = _sharing({agent: found for agent, found in covered.items() if found}, games, notes)
+    together, shared = _sharing({agent: some for agent, some in covered.items() if some}, games, notes)
     if not together:
         raise NoScores(f"none of your Atari runs has a score at {frames:g}M frames: {'; '.join(notes)}")
     for agent in together:

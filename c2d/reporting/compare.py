@@ -30,8 +30,8 @@ def on_atari(aligned: Alignment, other_rules: Sequence[str] = ()) -> list[str]:
             [
                 ["agent", "runs per game", *TITLES.values()],
                 *(
-                    [starred[a], _runs(analysis, a), *(format_estimate(found[name], 2) for name in TITLES)]
-                    for a, found in analysis.aggregates.items()
+                    [starred[a], _runs(analysis, a), *(format_estimate(estimates[name], 2) for name in TITLES)]
+                    for a, estimates in analysis.aggregates.items()
                 ),
             ]
         ),
@@ -62,11 +62,11 @@ def on_other_environments(dataset: Dataset, scoring: ScoringOptions, notes: list
 
 def mixed_rules_notes(own: Sequence[LocalRun]) -> list[str]:
     """Notes on rules in which your runs on one environment differ."""
-    found = []
+    notes = []
     for game in dict.fromkeys(one.run.key.game for one in own):
         gaps = passport_spread((one.run.key.agent, one.passport) for one in own if one.run.key.game == game)
-        found += [f"runs on {game} do not all have the same rules. {gap}" for gap in gaps]
-    return found
+        notes += [f"runs on {game} do not all have the same rules. {gap}" for gap in gaps]
+    return notes
 
 
 def verdict(probability: IntervalEstimate, ours: int, theirs: int, games: int, both: bool = False) -> str:

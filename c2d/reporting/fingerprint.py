@@ -139,8 +139,8 @@ def joint_section(runs: Sequence[RunRecords]) -> str:
     figures: dict[tuple[int, str], list[QuantityComparison]] = {}
     for one in (one for run in runs for one in compare_quantities(run)):
         figures.setdefault((one.iteration, one.quantity), []).append(one)
-    for (iteration, quantity), found in figures.items():
-        ours, seeds = [one.ours for one in found if one.ours is not None], found[0].seeds
+    for (iteration, quantity), comparisons in figures.items():
+        ours, seeds = [one.ours for one in comparisons if one.ours is not None], comparisons[0].seeds
         if not ours:
             continue
         several = [", ".join(map(_number, sorted(values))) for values in (ours, seeds)]
@@ -262,10 +262,10 @@ def permutation_p(first: Sequence[float], second: Sequence[float]) -> float:
         return math.nan
     count, total, every = len(first), math.fsum(both), range(len(both))
     even = total * count / len(both)  # sum of a part with the overall mean
-    found = abs(math.fsum(first) - even)
+    observed = abs(math.fsum(first) - even)
     splits = [abs(math.fsum(both[k] for k in places) - even) for places in combinations(every, count)]
     slack = 1e-9 * max(map(abs, both))  # equal splits, summed in a different order
-    return sum(split >= found - slack for split in splits) / len(splits)
+    return sum(split >= observed - slack for split in splits) / len(splits)
 
 
 # ------------------------------------------------------------------------- the command that repeats a recorded run

@@ -216,8 +216,8 @@ def _section(section: Section) -> str:
 
 def _rem(svg: bytes) -> float:
     """Display width of a figure: somewhat larger than in print."""
-    found = re.search(rb'width="([0-9.]+)pt"', svg[:1000])
-    return 1.3 * float(found[1]) / 12 if found else 60.0
+    width = re.search(rb'width="([0-9.]+)pt"', svg[:1000])
+    return 1.3 * float(width[1]) / 12 if width else 60.0
 
 
 # ----------------------------------------------------------------------------------------------- all its files
@@ -317,9 +317,9 @@ def overview(analysis: Analysis, other_rules: Sequence[str] = ()) -> Table:
 
 def aggregate_table(analysis: Analysis) -> Table:
     rows, data = [], []
-    for agent, found in analysis.aggregates.items():
-        rows.append((agent, *(format_estimate(found[name]) for name in TITLES)))
-        data += [(agent, name, found[name].point, *_ends(found[name])) for name in TITLES]
+    for agent, estimates in analysis.aggregates.items():
+        rows.append((agent, *(format_estimate(estimates[name]) for name in TITLES)))
+        data += [(agent, name, estimates[name].point, *_ends(estimates[name])) for name in TITLES]
     return Table(
         "aggregates",
         f"Human-normalized scores over {len(analysis.games)} games at {analysis.frames:g}M frames, "

@@ -79,15 +79,15 @@ def known_game(name: str) -> str:
 
 def rule_notes(own: Sequence[LocalRun], dataset: Dataset) -> list[str]:
     """Notes on rules that affect scores and differ between your runs and published agents."""
-    found: dict[str, list[str]] = {}
+    agents_of: dict[str, list[str]] = {}
     for agent in dataset.published:
         theirs = published_passport(agent)
         for one in own:
             if one.run.key.game in GAMES and (gaps := passport_differences(one.passport, theirs)):
                 text = f"{one.run.key.agent} was scored under other rules than {{}}: {'; '.join(gaps)}"
-                if agent not in found.setdefault(text, []):
-                    found[text].append(agent)
-    return [text.replace("{}", ", ".join(agents), 1) + " (own | published)" for text, agents in found.items()]
+                if agent not in agents_of.setdefault(text, []):
+                    agents_of[text].append(agent)
+    return [text.replace("{}", ", ".join(agents), 1) + " (own | published)" for text, agents in agents_of.items()]
 
 
 def agents_with_other_rules(own: Sequence[LocalRun], dataset: Dataset) -> tuple[str, ...]:

@@ -56,18 +56,18 @@ class LineStyle(NamedTuple):
 
 def line_styles(agents: Sequence[str]) -> dict[str, LineStyle]:
     """One style per agent, independent of the other agents unless your own agents outnumber the colors."""
-    found: dict[str, LineStyle] = {}
+    styles: dict[str, LineStyle] = {}
     for agent in agents:
         if agent in _PUBLISHED:
-            found[agent] = LineStyle(_PUBLISHED[agent], "-", 1.9 if agent == "C2D" else 1.4, _MARKERS[agent])
-    others = [agent for agent in agents if agent not in found]
+            styles[agent] = LineStyle(_PUBLISHED[agent], "-", 1.9 if agent == "C2D" else 1.4, _MARKERS[agent])
+    others = [agent for agent in agents if agent not in styles]
     taken: set[int] = set()
     for agent in sorted(others, key=lambda name: (name.removesuffix(SUFFIX) not in _OWN_FIRST, name)):
         place = _place(agent, taken)
         taken.add(place)
         dash = _DASHES[place // len(_OWN) % len(_DASHES)]
-        found[agent] = LineStyle(_OWN[place % len(_OWN)], dash, 2.0, "X")
-    return {agent: found[agent] for agent in agents}
+        styles[agent] = LineStyle(_OWN[place % len(_OWN)], dash, 2.0, "X")
+    return {agent: styles[agent] for agent in agents}
 
 
 def _place(agent: str, taken: set[int]) -> int:

@@ -236,24 +236,24 @@ class Dataset:
 
     @cached_property
     def _index(self) -> dict[tuple[str, str], list[RunCurve]]:
-        found: dict[tuple[str, str], list[RunCurve]] = {}
+        index: dict[tuple[str, str], list[RunCurve]] = {}
         for key in sorted(self.runs):
-            found.setdefault(key[:2], []).append(self.runs[key])
-        return found
+            index.setdefault(key[:2], []).append(self.runs[key])
+        return index
 
     def runs_of(self, agent: str, game: str) -> list[RunCurve]:
         """The runs of an agent on a game, ordered by seed."""
         return self._index.get((agent, game), [])
 
     def games_of(self, agent: str) -> tuple[str, ...]:
-        found = {key.game for key in self.runs if key.agent == agent}
-        return tuple(sorted(found, key=lambda game: (game not in GAMES, game)))
+        games = {key.game for key in self.runs if key.agent == agent}
+        return tuple(sorted(games, key=lambda game: (game not in GAMES, game)))
 
     @property
     def other_games(self) -> tuple[str, ...]:
         """Environments of your runs without published scores."""
-        found = {game for agent in self.own for game in self.games_of(agent)}
-        return tuple(sorted(game for game in found if game not in GAMES or GAMES[game].human is None))
+        games = {game for agent in self.own for game in self.games_of(agent)}
+        return tuple(sorted(game for game in games if game not in GAMES or GAMES[game].human is None))
 
     def matrix(self, agent: str, games: Sequence[str], score: Callable[[RunCurve], float]) -> Array:
         """[runs, games] of raw scores; NaN where a game has fewer runs or a run has no score."""

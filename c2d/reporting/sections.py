@@ -85,10 +85,10 @@ class SectionBuilder:
     def _aggregates(self) -> Section:
         analysis = self.analysis
         self.numbers["aggregates"] = {
-            agent: {name: estimate_json(estimate) for name, estimate in found.items()}
-            for agent, found in analysis.aggregates.items()
+            agent: {name: estimate_json(estimate) for name, estimate in estimates.items()}
+            for agent, estimates in analysis.aggregates.items()
         }
-        lone = [agent for agent, found in analysis.aggregates.items() if found["iqm"].interval is None]
+        lone = [agent for agent, estimates in analysis.aggregates.items() if estimates["iqm"].interval is None]
         without = f" No interval: {', '.join(lone)} (a game has only one run)." if lone else ""
         return Section(
             "aggregates",
@@ -117,8 +117,8 @@ class SectionBuilder:
     def _efficiency(self) -> Section:
         analysis = self.analysis
         progress = {name: analysis.progress[name] for name in ("mean", "median")}
-        for name, found in progress.items():
-            self.numbers[f"{name}_over_training"] = {agent: _band(band) for agent, band in found.items()}
+        for name, bands in progress.items():
+            self.numbers[f"{name}_over_training"] = {agent: _band(band) for agent, band in bands.items()}
         return Section(
             "efficiency",
             "Sample efficiency: mean and median",
@@ -199,8 +199,8 @@ class SectionBuilder:
 
     def pairs(self) -> list[tuple[str, str]]:
         agents = self.analysis.agents
-        found = [(one, other) for one in self.subjects for other in agents if other not in self.subjects]
-        return found + [(a, b) for place, a in enumerate(self.subjects) for b in self.subjects[place + 1 :]]
+        rivals = [(one, other) for one in self.subjects for other in agents if other not in self.subjects]
+        return rivals + [(a, b) for place, a in enumerate(self.subjects) for b in self.subjects[place + 1 :]]
 
     def _improvement(self) -> Iterator[Section]:
         rows: list[tuple[str, str, IntervalEstimate]] = [
@@ -222,13 +222,13 @@ class SectionBuilder:
 
     def _differences(self) -> Iterator[Section]:
         rivals = self.options.against or (("C2D", "IQN") if self.analysis.dataset.own else ("IQN", "Rainbow", "C51"))
-        found: dict[str, Any] = {}
+        differences: dict[str, Any] = {}
         for ours in self.subjects:
             for theirs in rivals:
                 if theirs in self.analysis.agents and theirs != ours:
                     gaps = self.analysis.differences(ours, theirs)
-                    found[f"{ours} - {theirs}"] = {game: estimate_json(gap) for game, gap in gaps.items()}
-                    name = f"difference-{len(found)}"
+                    differences[f"{ours} - {theirs}"] = {game: estimate_json(gap) for game, gap in gaps.items()}
+                    name = f"difference-{len(differences)}"
                     yield Section(
                         name,
                         f"{ours} minus {theirs}, game by game",
@@ -237,7 +237,7 @@ class SectionBuilder:
                         files(report_figures.differences(gaps, ours, theirs, self.titles)),
                         (difference_table(gaps, ours, theirs, name),),
                     )
-        self.numbers["differences"] = found
+        self.numbers["differences"] = differences
 
     def _ranks(self) -> Section:
         table = rank_table(self.analysis)
@@ -271,10 +271,10 @@ def _games(count: int) -> str:
 
 
 def _band(band: Band) -> dict[str, Any]:
-    found: dict[str, Any] = {"at": np.asarray(band.at).tolist(), "line": band.line.tolist()}
+    record: dict[str, Any] = {"at": np.asarray(band.at).tolist(), "line": band.line.tolist()}
     if band.low is not None and band.high is not None:
-        found |= {"low": band.low.tolist(), "high": band.high.tolist()}
-    return found
+        record |= {"low": band.low.tolist(), "high": band.high.tolist()}
+    return record
 
 
 # ----------------------------------------------------------------------------------------- other environments
@@ -293,11 +293,11 @@ def other_sections(
     longest = max(run.length for agent in agents for game in games for run in own.runs_of(agent, game))
     window = smoothing_window(own, games, min(scoring.convention.window, longest / 20))
     with drawing():
-        found = [_curves(own, agents, games, longest, window)]
+        sections = [_curves(own, agents, games, longest, window)]
         for number, game in enumerate(games, 1):
             analysis = align_environment(own, game, scoring, notes)
-            found += [] if analysis is None else [_environment(analysis, game, number, numbers)]
-    return found
+            sections += [] if analysis is None else [_environment(analysis, game, number, numbers)]
+    return sections
 
 
 def _curves(dataset: Dataset, agents: Sequence[str], games: Sequence[str], last: float, window: float) -> Section:

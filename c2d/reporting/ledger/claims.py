@@ -87,9 +87,9 @@ class ResultClaims:
         return IntervalEstimate(float(statistic(ours) - statistic(theirs)), spread)
 
     def _above(self, name: str, words: str, statistic: Statistic, rivals: tuple[str, ...]) -> LedgerEntry:
-        found = {rival: self._difference(self.figures, rival, statistic) for rival in rivals}
+        differences = {rival: self._difference(self.figures, rival, statistic) for rival in rivals}
         other = {rival: self._difference(self.table, rival, statistic) for rival in rivals}
-        status = _together([_judge(one) for one in found.values()])
+        status = _together([_judge(one) for one in differences.values()])
         note = f"5M moving averages: {_describe(other)}"
         if name == "Mean":
             zero = Analysis(
@@ -102,44 +102,44 @@ class ResultClaims:
             f"{words} at 200M",
             LEDGER,
             "difference > 0",
-            f"{name}: {_describe(found)}",
+            f"{name}: {_describe(differences)}",
             _INTERVAL,
             status,
             note,
         )
 
     def _par(self, name: str, words: str, statistic: Statistic) -> LedgerEntry:
-        found = self._difference(self.figures, "IQN", statistic)
+        difference = self._difference(self.figures, "IQN", statistic)
         other = self._difference(self.table, "IQN", statistic)
-        status = HOLDS if _holds_zero(found) else FAILS
-        ours, note = f"{name}: {_describe({'IQN': found})}", f"5M moving averages: {_describe({'IQN': other})}"
+        status = HOLDS if _holds_zero(difference) else FAILS
+        ours, note = f"{name}: {_describe({'IQN': difference})}", f"5M moving averages: {_describe({'IQN': other})}"
         return LedgerEntry(_RESULTS, f"{words} at 200M", LEDGER, "interval holds 0", ours, _INTERVAL, status, note)
 
     def _not_worse(self) -> LedgerEntry:
-        found = self._difference(self.figures, "Rainbow", iqm)
+        difference = self._difference(self.figures, "Rainbow", iqm)
         other = self._difference(self.table, "Rainbow", iqm)
         return LedgerEntry(
             _RESULTS,
             "State of the art, comparable to Rainbow: not worse in the IQM at 200M",
             LEDGER,
             "interval not below 0",
-            f"IQM: {_describe({'Rainbow': found})}",
+            f"IQM: {_describe({'Rainbow': difference})}",
             _INTERVAL,
-            FAILS if _judge(found) == FAILS else HOLDS,
+            FAILS if _judge(difference) == FAILS else HOLDS,
             f"5M moving averages: {_describe({'Rainbow': other})}",
         )
 
     def _gap(self) -> LedgerEntry:
-        found = self._difference(self.figures, "C51", optimality_gap)
+        difference = self._difference(self.figures, "C51", optimality_gap)
         other = self._difference(self.table, "C51", optimality_gap)
         return LedgerEntry(
             _RESULTS,
             "The optimality gap is worse than C51's: weaker where C2D is weak",
             LEDGER,
             "difference > 0 (less is better)",
-            f"Optimality gap: {_describe({'C51': found})}",
+            f"Optimality gap: {_describe({'C51': difference})}",
             _INTERVAL,
-            _judge(found),
+            _judge(difference),
             f"5M moving averages: {_describe({'C51': other})}",
         )
 
@@ -149,9 +149,9 @@ class ResultClaims:
         def share(scores: Matrix) -> Matrix:
             return profile(scores, np.array([1.0]))[..., 0]
 
-        found = {rival: self._difference(self.figures, rival, share) for rival in _BOTH}
-        status = _together([_judge(IntervalEstimate(-one.point, _flipped(one))) for one in found.values()])
-        ours = f"share of runs above 1: {float(share(self.figures.scores('C2D'))):.3f}; {_describe(found)}"
+        differences = {rival: self._difference(self.figures, rival, share) for rival in _BOTH}
+        status = _together([_judge(IntervalEstimate(-one.point, _flipped(one))) for one in differences.values()])
+        ours = f"share of runs above 1: {float(share(self.figures.scores('C2D'))):.3f}; {_describe(differences)}"
         words = "At τ = 1 C2D is worse than IQN and Rainbow: fewer games with human-like performance"
         return LedgerEntry(_RESULTS, words, LEDGER, "difference < 0", ours, _INTERVAL, status)
 
@@ -182,13 +182,13 @@ class ResultClaims:
     def _behind(self) -> LedgerEntry:
         """At 150M, from the bundled table."""
         at = analysis(self.dataset, "table", self.replications, 150.0)
-        found = {rival: self._difference(at, rival, iqm) for rival in _BOTH}
+        differences = {rival: self._difference(at, rival, iqm) for rival in _BOTH}
         verdicts = [
-            HOLDS if _judge(IntervalEstimate(-f.point, _flipped(f))) == HOLDS else FAILS for f in found.values()
+            HOLDS if _judge(IntervalEstimate(-f.point, _flipped(f))) == HOLDS else FAILS for f in differences.values()
         ]
         status = HOLDS if set(verdicts) == {HOLDS} else FAILS if set(verdicts) == {FAILS} else PARTLY
         words = "Slow at first: more than 150M frames until comparable to IQN and Rainbow in the IQM"
-        ours = f"IQM at 150M: {_describe(found)}"
+        ours = f"IQM at 150M: {_describe(differences)}"
         return LedgerEntry(
             _RESULTS, words, LEDGER, "difference < 0 at 150M", ours, _INTERVAL, status, "5M moving averages"
         )
@@ -211,11 +211,11 @@ class ResultClaims:
 
     def _long_term(self) -> LedgerEntry:
         early = analysis(self.dataset, "table", self.replications, 150.0)
-        found = {}
+        gains = {}
         for rival in _BOTH:
             now, then = self._difference(self.table, rival, iqm), self._difference(early, rival, iqm)
-            found[rival] = now.point - then.point
-        text = ", ".join(f"{rival} {gain:+.3f}" for rival, gain in found.items())
+            gains[rival] = now.point - then.point
+        text = ", ".join(f"{rival} {gain:+.3f}" for rival, gain in gains.items())
         return LedgerEntry(
             _RESULTS,
             "The IQM indicates better long-term performance than the baselines",
@@ -223,7 +223,7 @@ class ResultClaims:
             "gains on both from 150M to 200M",
             f"change of the difference in IQM: {text}",
             "sign",
-            HOLDS if all(gain > 0 for gain in found.values()) else PARTLY,
+            HOLDS if all(gain > 0 for gain in gains.values()) else PARTLY,
             "only an indication: no run is longer than 200M",
         )
 
@@ -254,11 +254,11 @@ class ResultClaims:
             "large rewards (mean size of one)": size,
             "both (mean absolute reward per step)": density * size,
         }
-        found = []
+        entries = []
         for words, values in measures.items():
             point, (low, high) = float(spearman(gap, values)), spearman_interval(gap, values)
             estimate = IntervalEstimate(point, (low, high))
-            found.append(
+            entries.append(
                 LedgerEntry(
                     _RESULTS,
                     f"C2D excels where rewards are frequent and large, lags where sparse and small: {words}",
@@ -270,7 +270,7 @@ class ResultClaims:
                     "rewards under random play, 20,000 steps per game; the size is 0 for a game without rewards",
                 )
             )
-        return found
+        return entries
 
 
 def _normal(of: Analysis, rows: Matrix) -> Matrix:
@@ -304,9 +304,9 @@ def _holds_zero(estimate: IntervalEstimate) -> bool:
     return estimate.interval is not None and estimate.interval[0] <= 0 <= estimate.interval[1]
 
 
-def _describe(found: dict[str, IntervalEstimate]) -> str:
+def _describe(differences: dict[str, IntervalEstimate]) -> str:
     parts = []
-    for rival, one in found.items():
+    for rival, one in differences.items():
         spread = "" if one.interval is None else f" ({one.interval[0]:+.3f}, {one.interval[1]:+.3f})"
         parts.append(f"C2D − {rival} {one.point:+.3f}{spread}")
     return "; ".join(parts)

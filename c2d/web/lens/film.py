@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from c2d.evaluation.video import Film
+from c2d.evaluation.video import Video
 from c2d.web.lens.png import decode
 from c2d.web.lens.wire import Parts, unpack
 
@@ -184,7 +184,7 @@ def main(path: Path, stream: BinaryIO) -> None:
     """The first message says who plays, the others are moments."""
     source = messages(stream)
     opened, _ = unpack(next(source))
-    drawing, film = Drawing(opened["agents"]), Film(path)
+    drawing, film = Drawing(opened["agents"]), Video(path)
     film.rate = RATE
     try:
         for count, message in enumerate(source, start=1):
