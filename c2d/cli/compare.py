@@ -25,16 +25,16 @@ class CompareOptions:
     runs: tyro.conf.Positional[tuple[str, ...]] = ()
     """Run directories written by `c2d train`, finished or not, or directories of them."""
     published: str | None = None
-    """Directory with published curves (docs/reports.md). Without it, published agents are known at 10, 50, 100, 150 and
+    """Directory with published curves (docs/reports.md); None: published agents are known only at 10, 50, 100, 150 and
     200M frames, and C2D on eight games in its first 10M."""
     agents: tuple[str, ...] = ()
-    """Published agents to compare with. Default: DQN C51 QR-DQN IQN Rainbow C2D."""
+    """Published agents to compare with; none given: DQN C51 QR-DQN IQN Rainbow C2D."""
     at: float | None = None
-    """Millions of frames at which to compare. Default: what all runs have reached."""
+    """Millions of frames at which to compare; None: what all runs have reached."""
     convention: str = "table"
     """How a score is read from a curve: table (mean of 5 iterations) or figures (one raw iteration)."""
     references: str | None = None
-    """Table of random and human scores: dqn-zoo, rliable or paper-figures."""
+    """Table of random and human scores: dqn-zoo, rliable or paper-figures; None: that of the convention."""
     replications: int = 10_000
     """Bootstrap replications."""
     seed: int = 0

@@ -232,7 +232,7 @@ def _check(chosen: EvaluateOptions) -> None:
         if value is not None and value < 1:
             raise UserError(f"--{name} is {value}; accepted: at least 1")
     if chosen.seed < 0:
-        raise UserError(f"--seed is {chosen.seed}; accepted: 0 or above")
+        raise UserError(f"--seed is {chosen.seed}; accepted: 0 or greater")
     if chosen.epsilon is not None and not 0.0 <= chosen.epsilon <= 1.0:
         raise UserError(f"--epsilon is {chosen.epsilon}; accepted: from 0 to 1")
 

@@ -24,7 +24,7 @@ class FingerprintOptions:
     runs: tyro.conf.Positional[tuple[str, ...]]
     """Run directories written by `c2d train`."""
     out: str | None = None
-    """Markdown file to write the sections to. Its notes, and sections of other runs, are kept."""
+    """Markdown file to write the sections to; None: only print them. Notes and sections of other runs are kept."""
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -20,9 +20,9 @@ class LedgerOptions:
     """The options of `c2d ledger`."""
 
     published: str | None = None
-    """Directory with published curves (docs/reports.md). Without it, entries that need curves say so."""
+    """Directory with published curves (docs/reports.md); None: entries that need curves say so."""
     out: str | None = None
-    """Markdown file to write. Without it, the ledger is printed."""
+    """Markdown file to write; None: print the ledger."""
     replications: int = 20_000
     """Bootstrap replications of each interval."""
 

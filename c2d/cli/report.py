@@ -32,21 +32,21 @@ class ReportOptions:
     """The paper's figures and table, from published data only."""
     published: str | None = None
     """Directory (or file) with published curves: Dopamine's JSON, the C2D authors' JSON and CSV,
-    learning_curves.csv.gz, supports.csv.gz. Without it, the bundled table is used: points at 10, 50, 100, 150 and 200M
+    learning_curves.csv.gz, supports.csv.gz; None: only the bundled table, with points at 10, 50, 100, 150 and 200M
     frames."""
     agents: tuple[str, ...] = ()
-    """Published agents to show. Default: DQN C51 QR-DQN IQN Rainbow C2D; --published may add others."""
+    """Published agents to show; none given: DQN C51 QR-DQN IQN Rainbow C2D. --published may add others."""
     games: tuple[str, ...] = ()
-    """Games to show in detail. Default: the paper's four, or the first four of your runs."""
+    """Games to show in detail; none given: the paper's four, or the first four of your runs."""
     against: tuple[str, ...] = ()
-    """Agents for the differences per game. Default: IQN Rainbow C51; with your own runs C2D IQN."""
+    """Agents for the differences per game; none given: IQN Rainbow C51, or with your own runs C2D IQN."""
     at: float | None = None
-    """Millions of frames at which agents are compared. Default: 200, or what all of your runs have reached."""
+    """Millions of frames at which agents are compared; None: 200, or what all of your runs have reached."""
     convention: str = "table"
     """How a score is read from a curve: table (mean of 5 iterations) or figures (one raw iteration, as in the paper's
     figures)."""
     references: str | None = None
-    """Table of random and human scores: dqn-zoo, rliable or paper-figures. Default: dqn-zoo; paper-figures with
+    """Table of random and human scores: dqn-zoo, rliable or paper-figures; None: dqn-zoo, or paper-figures with
     --convention figures."""
     replications: int = 10_000
     """Bootstrap replications of the aggregates."""

@@ -17,13 +17,13 @@ from c2d.recipes.user_code import trust
 
 USAGE = """usage: c2d resume RUN [--iterations N] [--env MODULE:CLASS] [--fork NEW_RUN] [settings]
 
-Go on with a run from its last checkpoint, as if it had never stopped. RUN is the directory that `c2d train` made.
+Resume a run from its last checkpoint, as if it had never stopped. RUN is a directory written by `c2d train`.
 
-  --iterations N     train up to N iterations altogether; may be more than before
-  --threads N        CPU threads; another number than before is allowed, but the results may differ by rounding
+  --iterations N     train up to N iterations in total; may be more than before
+  --threads N        CPU threads; may differ from before, but then results may differ by rounding
   --device D         likewise
-  --env MODULE:CLASS needed again for a class of your own: code is never imported because a file names it
-  --fork NEW_RUN     leave RUN alone and go on in a new directory; then every other setting may change too,
+  --env MODULE:CLASS required again for your own class: code is never imported because a file names it
+  --fork NEW_RUN     leave RUN unchanged and continue in a new directory; then every other setting may change too,
                      such as --optim.learning-rate (c2d train --help lists them)"""
 
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> None:
     if not words or {"-h", "--help"} & set(words):
         print(USAGE)
         if not words:
-            raise UserError("which run? c2d resume RUN, a directory that `c2d train` made")
+            raise UserError("no run given; accepted: c2d resume RUN, a directory written by `c2d train`")
         return
     config, source = read(words)
     from c2d.api import train
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> None:
     old, new = RunDir(source), RunDir(config.directory)
     if old.path != new.path:
         if kind_of(new.path) is not None:
-            raise UserError(f"--fork {new.path} exists already; name a new directory")
+            raise UserError(f"--fork {new.path} exists; accepted: a new directory")
         fork(old, new, config, _warn)
     else:
         refuse_differences(old, read_old(old.path), config)
@@ -65,14 +65,14 @@ def _warn(text: str) -> None:
 
 
 def read(words: list[str]) -> tuple[Config, Path]:
-    """The config to go on with, and the run to go on from."""
+    """The config to continue with, and the run to continue from."""
     env, words = peek(words, "--env", remove=True)
     target, words = peek(words, "--fork", remove=True)
     if words[0].startswith("-"):
-        raise UserError("the run comes first: c2d resume RUN [settings]")
+        raise UserError(f'"{words[0]}" is not a run; accepted: the run first, c2d resume RUN [settings]')
     source, words = Path(words[0]), words[1:]
     if not source.is_dir():
-        raise UserError(f"{source} is not a run directory: it does not exist or is a file")
+        raise UserError(f"{source} is not a directory; accepted: a run directory written by `c2d train`")
     before = read_old(source)
     require_trusted_env(before.env, env)
     config = parse(dataclasses.replace(before, run_dir=str(target or source)), words, prog="c2d resume RUN")

@@ -158,7 +158,7 @@ def _check(words: list[str]) -> None:
         if getattr(chosen, name) < 1:
             raise UserError(f"--{name} is {getattr(chosen, name)}; accepted: at least 1")
     if chosen.seed < 0:
-        raise UserError(f"--seed is {chosen.seed}; accepted: 0 or above")
+        raise UserError(f"--seed is {chosen.seed}; accepted: 0 or greater")
     from c2d.theory.operators import LARGEST
     from c2d.theory.statements import AT_ONCE, check
 
@@ -186,7 +186,7 @@ def _search(words: list[str]) -> None:
 
     file = _figure_path(chosen.save)
     if chosen.seed < 0:
-        raise UserError(f"--seed is {chosen.seed}; accepted: 0 or above")
+        raise UserError(f"--seed is {chosen.seed}; accepted: 0 or greater")
     check_axes(chosen.mdps, chosen.stochasticity, chosen.reward_scale, chosen.eps, chosen.spread, chosen.gamma)
     sizes: dict[str, Any] = {name: getattr(chosen, name) for name in ("mdps", "states", "actions", "gamma", "seed")}
     print(f"c2d theory search: {chosen.mdps} random MDPs a line, {chosen.states} states, {chosen.actions} actions, "

@@ -20,34 +20,34 @@ if TYPE_CHECKING:
     from c2d.config import Config
 
 DESCRIPTION = (
-    "Prove on this machine that a run killed with kill -9 and resumed gives, bit for bit, what an uninterrupted run "
-    "gives: records, episodes, weights, optimizer, replay, random generators, the game. Exit code 1 if it does not."
+    "Verify on this machine that a run killed with kill -9 and resumed equals an uninterrupted run bit for bit: "
+    "records, episodes, weights, optimizer, replay, random generators, the game. Exit code 1 if it does not."
 )
-POINTS, STEPS, AFTER = 10, 2_500, 100  # of Atari games saved and restored beside the killed run
+POINTS, STEPS, AFTER = 10, 2_500, 100  # Atari games that are saved and restored in addition to the killed run
 
 
 @dataclass(frozen=True)
-class VerifyResume:
-    """What to verify."""
+class VerifyResumeOptions:
+    """The options of `c2d verify-resume`."""
 
     env: tyro.conf.Positional[str] = "breakout"
     """Environment, as for c2d train."""
     recipe: str = "c2d"
-    """The row that defines the algorithm."""
+    """Recipe of the run."""
     steps: int = 400
     """Agent steps of the whole run."""
     kills: int = 2
-    """How often the run is killed, at evenly spaced steps."""
+    """Number of times the run is killed, at evenly spaced steps."""
     seed: int = 1
     """Seed of the run."""
     threads: int = 1
     """CPU threads for the networks."""
     keep: bool = False
-    """Leave the two run directories in place and say where they are."""
+    """Keep the two run directories and print where they are."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    chosen = options(VerifyResume, list(arguments), "c2d verify-resume", DESCRIPTION)
+    chosen = options(VerifyResumeOptions, list(arguments), "c2d verify-resume", DESCRIPTION)
     for name, value, least in (("steps", chosen.steps, 40), ("kills", chosen.kills, 1), ("threads", chosen.threads, 1)):
         if value < least:
             raise UserError(f"--{name} is {value}; accepted: at least {least}")
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> None:
             shutil.rmtree(where, ignore_errors=True)
 
 
-def _verify(chosen: VerifyResume, where: Path) -> bool:
+def _verify(chosen: VerifyResumeOptions, where: Path) -> bool:
     from c2d.config import Checkpointing, default_config
     from c2d.envs.trial import NOT_EXACT
     from c2d.training.verification import verify
@@ -75,7 +75,7 @@ def _verify(chosen: VerifyResume, where: Path) -> bool:
         config.recipe.schedule,
         steps_per_iteration=length,
         random_history=100,
-        replay_capacity=max(chosen.steps // 2, 100),  # so that the ring comes round
+        replay_capacity=max(chosen.steps // 2, 100),  # so that the ring wraps around
         target_period=max(chosen.steps // 5, 1),
         epsilon_decay_steps=chosen.steps,
     )
@@ -90,7 +90,7 @@ def _verify(chosen: VerifyResume, where: Path) -> bool:
     print(f"verifying exact resume: {config.env}, recipe {chosen.recipe}, seed {chosen.seed}, {2 * length} steps")
     comparisons = verify(config, kills, where, print)
     width = max(len(c.part) for c in comparisons)
-    print(f"\n{'part':<{width}}  without a stop    killed and resumed")
+    print(f"\n{'part':<{width}}  uninterrupted     killed and resumed")
     for c in comparisons:
         print(f"{c.part:<{width}}  {c.straight:<16}  {c.resumed:<16}  {'equal' if c.equal else 'DIFFERENT'}")
     wrong = [c.part for c in comparisons if not c.equal]
@@ -103,7 +103,7 @@ def _verify(chosen: VerifyResume, where: Path) -> bool:
 
 
 def _continues(config: Config) -> bool:
-    """More moments of an Atari game than a few kills meet: saved, restored in new emulators, compared."""
+    """Save an Atari game at more points than a few kills reach, restore it in new emulators, and compare."""
     from c2d.envs.make import make
     from c2d.envs.trial import unequal
 
@@ -112,7 +112,7 @@ def _continues(config: Config) -> bool:
     wrong = unequal(lambda: make(config.env, config.rules, config.seed), POINTS, STEPS, AFTER)
     at = f", DIFFERENT after steps {', '.join(map(str, wrong))}" if wrong else ""
     print(
-        f"{config.env}, {STEPS:,} random steps, saved {POINTS} times, restored in new emulators, "
+        f"{config.env}, {STEPS:,} random steps, saved {POINTS} times and restored in new emulators, "
         f"{AFTER} steps compared: {POINTS - len(wrong)} of {POINTS} equal{at}"
     )
     return not wrong

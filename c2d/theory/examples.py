@@ -207,7 +207,7 @@ def check_axes(
         ("mdps", (mdps,), lambda v: v >= 1, "at least 1"),
         ("stochasticity", stochasticities, lambda v: 0 <= v <= 1, "numbers from 0 to 1"),
         ("reward-scale", reward_scales, lambda v: 0 < v < np.inf, "numbers above 0"),
-        ("eps", epsilons, lambda v: 0 <= v < np.inf, "numbers, 0 or above"),
+        ("eps", epsilons, lambda v: 0 <= v < np.inf, "numbers, 0 or greater"),
         ("spread", spreads, lambda v: 0 <= v <= 20, "numbers from 0 to 20"),
         ("gamma", (gamma,), lambda v: 0 < v < 1, "a number between 0 and 1, both excluded"),
     ):

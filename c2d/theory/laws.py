@@ -127,7 +127,7 @@ def compress(
 def _check(atoms: np.ndarray, probs: np.ndarray) -> None:
     for name, wrong, array, accepted in (
         ("atoms", ~np.isfinite(atoms), atoms, "finite numbers"),
-        ("probs", ~np.isfinite(probs) | (probs < 0), probs, "probabilities, 0 or above"),
+        ("probs", ~np.isfinite(probs) | (probs < 0), probs, "probabilities, 0 or greater"),
     ):
         if wrong.any():
             place = tuple(int(i) for i in np.argwhere(wrong)[0])

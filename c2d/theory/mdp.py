@@ -84,7 +84,7 @@ def _check_entries(mdp: FiniteMDP) -> None:
     states, _ = mdp.sizes
     outside = (mdp.after < END) | (mdp.after >= states)
     for name, wrong, accepted in (
-        ("prob", ~np.isfinite(mdp.prob) | (mdp.prob < 0), "a probability, 0 or above"),
+        ("prob", ~np.isfinite(mdp.prob) | (mdp.prob < 0), "a probability, 0 or greater"),
         ("reward", ~np.isfinite(mdp.reward), "a finite number"),
         ("after", outside, f"a state from 0 to {states - 1}, or {END} for the end"),
     ):
@@ -187,7 +187,7 @@ def random_mdp(
         if not 0.0 <= share <= 1.0:
             raise UserError(f"{name} is {share}; accepted: from 0 to 1")
     if min(seed if isinstance(seed, list) else [seed]) < 0:
-        raise UserError(f"seed is {seed}; accepted: 0 or above")
+        raise UserError(f"seed is {seed}; accepted: 0 or greater")
     rng = np.random.Generator(np.random.PCG64(seed))
     shape = (states, actions, outcomes) if count is None else (count, states, actions, outcomes)
     prob = stochasticity * rng.dirichlet(np.ones(outcomes), shape[:-1])

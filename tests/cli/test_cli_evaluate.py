@@ -171,7 +171,7 @@ def test_damaged_runs(run, capsys, damage, message):
         (["{run}", "--epsilon", "1.5"], "--epsilon is 1.5; accepted: from 0 to 1"),
         (["{run}", "--parallel", "0"], "--parallel is 0; accepted: at least 1"),
         (["{run}", "--threads", "0"], "--threads is 0; accepted: at least 1"),
-        (["{run}", "--seed", "-1"], "--seed is -1; accepted: 0 or above"),
+        (["{run}", "--seed", "-1"], "--seed is -1; accepted: 0 or greater"),
         (["{run}", "--device", "nowhere"], '--device is "nowhere"; accepted: cpu, cuda, cuda:1'),
         (["{run}", "--env", "gym/MountainCar-v0"], "has observations (2,) and 3 actions"),
         (["{run}", "--env", "minatar/breakout"], "MinAtarRules"),

@@ -108,7 +108,10 @@ def test_without_matplotlib_the_numbers_remain(run, tmp_path, capsys, monkeypatc
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--risk", "cvr:0.1"], 'unknown criterion "cvr"; accepted: mean, cvar:ALPHA'),
+        (
+            ["--risk", "cvr:0.1"],
+            "\"cvr\"; accepted: mean, cvar:ALPHA, entropic:BETA, mean-std:C, above:X. Did you mean 'cvar'?",
+        ),
         (["--risk", "cvar:0"], "ALPHA is 0; accepted: a number above 0 and at most 1"),
         (["--risk", "cvar"], 'criterion "cvar" has no number'),
         (["--risk", "cvar:0.1", "--games", "1"], "--games is 1; accepted: at least 2"),

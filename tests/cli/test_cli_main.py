@@ -38,7 +38,8 @@ def test_unknown_command(capsys):
     assert main(["trian"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1
-    assert err.startswith("c2d: unknown command \"trian\". Did you mean 'train'? Commands: ")
+    assert err.startswith('c2d: unknown command "trian"; accepted: quickstart, train, ')
+    assert err.endswith(". Did you mean 'train'?\n")
 
 
 @pytest.mark.parametrize(

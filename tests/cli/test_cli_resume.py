@@ -61,7 +61,7 @@ def test_fork(stopped, tmp_path, capsys):
     assert "resumed from the checkpoint at step 100" in capsys.readouterr().out
     assert json.loads((tmp_path / "new" / "config.json").read_text())["recipe"]["optim"]["learning_rate"] == 0.001
     assert (stopped / "records.jsonl").read_bytes() == before
-    assert "exists already; name a new directory" in refused(capsys, *words)
+    assert "exists; accepted: a new directory" in refused(capsys, *words)
 
 
 def test_fork_that_does_not_fit_leaves_nothing(stopped, tmp_path, capsys):
@@ -73,9 +73,9 @@ def test_fork_that_does_not_fit_leaves_nothing(stopped, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "which run?"),
-        (["nowhere"], "nowhere is not a run directory"),
-        (["--iterations", "3"], "the run comes first"),
+        ([], "no run given"),
+        (["nowhere"], "nowhere is not a directory; accepted: a run directory"),
+        (["--iterations", "3"], "accepted: the run first"),
         (["."], "is not a run directory: it has no config.json"),
     ],
 )

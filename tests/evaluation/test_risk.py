@@ -156,7 +156,10 @@ def test_parsing_and_names():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cvr:0.1", 'unknown criterion "cvr"; accepted: mean, cvar:ALPHA, entropic:BETA'),
+        (
+            "cvr:0.1",
+            "\"cvr\"; accepted: mean, cvar:ALPHA, entropic:BETA, mean-std:C, above:X. Did you mean 'cvar'?",
+        ),
         ("", 'unknown criterion ""'),
         ("cvar", 'criterion "cvar" has no number; accepted: cvar:ALPHA, as in cvar:0.1'),
         ("cvar:", 'criterion "cvar:" has no number'),
