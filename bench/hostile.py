@@ -628,7 +628,7 @@ def run_study() -> None:
     import importlib
 
     for module, _ in COMMANDS.values():
-        importlib.import_module(module)
+        importlib.import_module(module.partition(":")[0])
     import c2d.api
     import c2d.evaluation.subject
     import c2d.reporting.report

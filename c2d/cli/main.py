@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from c2d import __version__
 from c2d.errors import UserError, unknown_name
-from c2d.formatting import printable
+from c2d.formatting import printable, text_table
 
-# name -> (module with a function `main(arguments)`, one line of help). Imported only when called.
+# name -> (module with a function `main(arguments)`, or module:function; one line of help). Imported only when called.
 COMMANDS: dict[str, tuple[str, str]] = {
     "quickstart": ("c2d.cli.quickstart", "train on a small game for a few minutes and check that it learns"),
     "train": ("c2d.cli.train", "train an agent on a game"),
@@ -23,11 +23,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("c2d.cli.serve", "follow runs and watch agents play in a browser"),
     "theory": ("c2d.cli.theory", "the paper's theory on finite MDPs: counterexample, statements, your own φ"),
     "bench": ("c2d.cli.bench", "measure speed and memory on this machine"),
-    "verify-resume": ("c2d.cli.verify_resume", "verify on this machine that a killed and resumed run loses nothing"),
-    "fingerprint": ("c2d.cli.fingerprint", "compare a run's first iterations with the published ones"),
-    "report": ("c2d.cli.report", "write figures, tables and a page that compare runs with published agents"),
-    "compare": ("c2d.cli.compare", "compare runs with published agents in the terminal, with confidence intervals"),
-    "ledger": ("c2d.cli.ledger", "list every number and claim of the paper, and ours"),
+    "verify-resume": ("c2d.cli.resume:verify", "verify on this machine that a killed and resumed run loses nothing"),
+    "fingerprint": ("c2d.cli.reports:fingerprint", "compare a run's first iterations with the published ones"),
+    "report": ("c2d.cli.reports:report", "write figures, tables and a page that compare runs with published agents"),
+    "compare": (
+        "c2d.cli.reports:compare",
+        "compare runs with published agents in the terminal, with confidence intervals",
+    ),
+    "ledger": ("c2d.cli.reports:ledger", "list every number and claim of the paper, and ours"),
 }
 EXAMPLES = """examples:
   c2d train minatar/breakout --iterations 10     a small game, minutes on a laptop
@@ -37,8 +40,7 @@ EXAMPLES = """examples:
 
 
 def usage() -> str:
-    width = max(map(len, COMMANDS))
-    rows = "\n".join(f"  {name:<{width}}  {line}" for name, (_, line) in COMMANDS.items())
+    rows = "\n".join(f"  {row}" for row in text_table([(name, line) for name, (_, line) in COMMANDS.items()], left=2))
     return (
         f"c2d {__version__}: distributional reinforcement learning with conjugated discrete distributions\n\n"
         f"usage: c2d COMMAND [options]\n\ncommands:\n{rows}\n\n{EXAMPLES}\n\n"
@@ -72,7 +74,8 @@ def _run(words: list[str]) -> int:
         return 0
     if words[0] not in COMMANDS:
         raise unknown_name("command", words[0], COMMANDS)
-    importlib.import_module(COMMANDS[words[0]][0]).main(words[1:])
+    module, _, function = COMMANDS[words[0]][0].partition(":")
+    getattr(importlib.import_module(module), function or "main")(words[1:])
     return 0
 
 

@@ -13,6 +13,7 @@ import tyro
 
 from c2d.cli.settings import options
 from c2d.errors import UserError, did_you_mean, unknown_name
+from c2d.formatting import text_table
 from c2d.plotting import check_figure_path
 
 PARTS = {
@@ -118,8 +119,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _usage() -> str:
-    width = max(map(len, PARTS))
-    rows = "\n".join(f"  {name:<{width}}  {line}" for name, line in PARTS.items())
+    rows = "\n".join(f"  {row}" for row in text_table(list(PARTS.items()), left=2))
     return (
         f"usage: c2d theory [PART] [options]\n\nThe paper's theory on finite MDPs, in float64.\n\nparts:\n{rows}\n\n"
         "c2d theory PART --help explains every option; docs/theory.md is a tutorial."

@@ -30,8 +30,9 @@ def test_version(capsys):
 def test_every_command_has_a_module_with_main():
     import importlib
 
-    for name, (module, _) in COMMANDS.items():
-        assert callable(importlib.import_module(module).main), name
+    for name, (target, _) in COMMANDS.items():
+        module, _, function = target.partition(":")
+        assert callable(getattr(importlib.import_module(module), function or "main")), name
 
 
 def test_unknown_command(capsys):

@@ -6,8 +6,8 @@ from scipy import stats
 
 from c2d.cli.main import main
 from c2d.reporting.analysis import IntervalEstimate
-from c2d.reporting.compare import verdict
 from c2d.reporting.local_runs import passport_differences, passport_spread, published_passport
+from c2d.reporting.report import verdict
 from c2d.reporting.run_statistics import (
     beyond_chance,
     games_needed,

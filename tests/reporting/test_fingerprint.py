@@ -249,7 +249,7 @@ def test_reporting_imports_neither_torch_nor_the_emulator():
     code = (
         "import sys, pkgutil, importlib, c2d.reporting as r\n"
         "for m in pkgutil.iter_modules(r.__path__): importlib.import_module('c2d.reporting.' + m.name)\n"
-        "import c2d.cli.fingerprint\n"
+        "import c2d.cli.reports\n"
         "from c2d.reporting.published import early_iterations; early_iterations()\n"
         "print([m for m in ('torch', 'ale_py', 'cv2') if m in sys.modules])"
     )

@@ -1,4 +1,4 @@
-"""One entry of the ledger, and the ledger as text and as a Markdown page."""
+"""The ledger of the paper: one entry per number, table, figure or claim; as text and as a Markdown page."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from c2d.config import Config, flat, to_json
 from c2d.envs.games import BENCHMARK
 from c2d.envs.protocols import PROTOCOLS
 from c2d.recipes.rows import RECIPES
-from c2d.reporting.ledger.entry import (
+from c2d.reporting.ledger import (
     DIFFERS,
     NEEDS_CURVES,
     PATH,

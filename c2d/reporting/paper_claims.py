@@ -13,8 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from c2d.envs.games import BENCHMARK
+from c2d.reporting import paper_numbers
 from c2d.reporting.analysis import Analysis, IntervalEstimate, ScoringOptions
-from c2d.reporting.ledger.entry import (
+from c2d.reporting.ledger import (
     FAILS,
     HOLDS,
     LEDGER,
@@ -315,10 +316,6 @@ def _describe(differences: dict[str, IntervalEstimate]) -> str:
 # ------------------------------------------------------------------------------------------------ other claims
 
 
-def result_claims(dataset: Dataset, replications: int) -> list[LedgerEntry]:
-    return ResultClaims(dataset, replications).entries()
-
-
 def other_claims(dataset: Dataset) -> list[LedgerEntry]:
     """Claims about network sizes and supports, which scores do not decide."""
     return [_weights(), _support(dataset)]
@@ -458,4 +455,19 @@ def untested_claims() -> list[LedgerEntry]:
             suite,
             "published runs differ in clipping, life loss, normalization and padding at the same time",
         ),
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------- the ledger
+
+
+def ledger_entries(dataset: Dataset, replications: int) -> list[LedgerEntry]:
+    """Every number, table, figure and claim of the paper with our value and a verdict."""
+    return [
+        *paper_numbers.tables_and_figures(dataset, replications),
+        *ResultClaims(dataset, replications).entries(),
+        *other_claims(dataset),
+        *propositions(),
+        *untested_claims(),
+        *paper_numbers.settings(),
     ]
