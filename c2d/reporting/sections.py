@@ -346,5 +346,5 @@ def _environment(analysis: Analysis, game: str, number: int, numbers: dict[str, 
             "second; bars are 95 % intervals. With one seed each there is no interval: the figure shows only which run "
             "is ahead."
         )
-    picture = files(report_figures.improvement(pairs, analysis.agents)) if pairs else {}
-    return Section(f"elsewhere-{number}", f"Scores on {where}", caption, picture, (table,))
+    figure = files(report_figures.improvement(pairs, analysis.agents)) if pairs else {}
+    return Section(f"elsewhere-{number}", f"Scores on {where}", caption, figure, (table,))

@@ -1,4 +1,4 @@
-"""c2d serve: what it refuses, and under which conditions it lets others in."""
+"""c2d serve: what it rejects, and when it admits other machines."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from c2d.cli.serve import ServeOptions, access_of, headline, listen
 from c2d.errors import UserError
 
 
-def refused(words, capsys) -> str:
+def error_line(words, capsys) -> str:
     assert main(["serve", *words]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1
@@ -24,27 +24,27 @@ def refused(words, capsys) -> str:
 
 
 def test_bad_input_gets_one_line(tmp_path, capsys):
-    assert "is not a directory" in refused([str(tmp_path / "missing")], capsys)
-    assert "accepted: 0 to 65535" in refused([str(tmp_path), "--port", "70000"], capsys)
-    assert "cannot listen" in refused([str(tmp_path), "--host", "256.1.1.1"], capsys)
-    assert "16 to 200" in refused([str(tmp_path), "--host", "0.0.0.0", "--port", "0", "--token", "short"], capsys)
-    assert "--token and --name" in refused([str(tmp_path), "--port", "0", "--token", "x" * 20], capsys)
+    assert "is not a directory" in error_line([str(tmp_path / "missing")], capsys)
+    assert "accepted: 0 to 65535" in error_line([str(tmp_path), "--port", "70000"], capsys)
+    assert "cannot listen" in error_line([str(tmp_path), "--host", "256.1.1.1"], capsys)
+    assert "16 to 200" in error_line([str(tmp_path), "--host", "0.0.0.0", "--port", "0", "--token", "short"], capsys)
+    assert "--token and --name" in error_line([str(tmp_path), "--port", "0", "--token", "x" * 20], capsys)
 
 
 def test_a_port_that_is_taken(tmp_path, capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        assert "choose another --port" in refused([str(tmp_path), "--port", str(taken.getsockname()[1])], capsys)
+        assert "choose another --port" in error_line([str(tmp_path), "--port", str(taken.getsockname()[1])], capsys)
 
 
-def test_this_machine_needs_no_token_and_answers_under_its_names_only():
+def test_a_local_host_needs_no_token_and_answers_only_to_its_names():
     access = access_of(ServeOptions(), 8265)
     assert access.token is None and not access.host_is_ours(f"{socket.gethostname()}.example:8265")
     assert headline(ServeOptions(), access) == "c2d serve runs | open http://127.0.0.1:8265 | Ctrl-C stops it"
 
 
-def test_beyond_this_machine_there_is_always_a_new_token():
+def test_a_public_host_always_gets_a_new_token():
     chosen = ServeOptions(host="0.0.0.0", name=("Lab.example.org",))
     first, second = access_of(chosen, 80), access_of(chosen, 80)
     assert first.token != second.token and len(first.token) >= 32

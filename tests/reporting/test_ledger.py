@@ -79,7 +79,7 @@ def test_claims_have_verdicts_with_intervals(judged):
 
 
 def test_verdicts_follow_the_data(dataset, monkeypatch):
-    """Were C2D's scores those of DQN, the claims of strength would fall."""
+    """If C2D had the scores of DQN, its claims would fail."""
     swapped = {
         key._replace(agent={"C2D": "DQN", "DQN": "C2D"}.get(key.agent, key.agent)): run
         for key, run in dataset.runs.items()
@@ -93,7 +93,7 @@ def test_verdicts_follow_the_data(dataset, monkeypatch):
     assert find(weak, "ahead at τ > 5").status != HOLDS
 
 
-def test_judging():
+def test_judgment():
     assert paper_claims._judge(IntervalEstimate(1.0, None)) == UNDECIDED
     assert paper_claims._together([HOLDS, UNDECIDED]) == PARTLY and paper_claims._together([FAILS, FAILS]) == FAILS
     assert paper_claims._judge(IntervalEstimate(1.0, (0.2, 1.8))) == HOLDS

@@ -1,4 +1,4 @@
-"""The report: what is written, that it stands alone, what is missing from it, and names that try to be code."""
+"""The report: its files, that the page is self-contained, what is missing, and hostile names."""
 
 import csv
 import json
@@ -30,7 +30,7 @@ def published(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
-    """Two agents with hostile names on two games, one of them also on an environment of a hostile name."""
+    """Two agents with hostile names on two games, one of them also on an environment with a hostile name."""
     base = tmp_path_factory.mktemp("own")
     scores = np.linspace(-21, 15, 12)
     for recipe, place in ((EVIL, "a"), (INPUT, "b")):
@@ -68,7 +68,7 @@ def test_everything_is_written(published):
     assert {"report.html", "numbers.json"} <= names
 
 
-def test_the_page_stands_alone(published):
+def test_the_page_is_self_contained(published):
     text = (published / "report.html").read_text()
     assert "<script" not in text and "http://" not in text.replace("http://www.w3.org", "")
     assert not re.search(r'(src|href)="(?!data:|#)', text)
@@ -109,7 +109,7 @@ def test_numbers_agree_with_tables(published):
     assert sum(int(row["rank_1"]) for row in ranks) >= 55
 
 
-def test_own_runs_stand_beside_published_agents(own):
+def test_own_runs_are_compared_with_published_agents(own):
     numbers = json.loads((own / "numbers.json").read_text())
     assert numbers["games"] == ["boxing", "pong"] and numbers["frames_millions"] == 12
     assert set(numbers["aggregates"]) == {"IQN", f"{EVIL} (own)", f"{INPUT} (own)"}
@@ -174,7 +174,7 @@ def test_forms_of_a_table():
     assert latex(r"\input{a}") == r"\textbackslash{}input\{a\}"
 
 
-def test_the_page_escapes_all_it_is_given():
+def test_the_page_escapes_everything():
     section = Section(EVIL, EVIL, EVIL + " `" + EVIL + "`", missing=EVIL)
     assert "<script" not in page(EVIL, [EVIL], [EVIL], [section])
 

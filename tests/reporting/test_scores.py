@@ -57,7 +57,7 @@ def test_conventions():
         convention("tabel")
 
 
-def test_points_stand_in_where_the_curve_ends():
+def test_points_replace_the_curve_beyond_its_end():
     run = curve(range(20), points={(5.0, 199.0): 77.0, (5.0, 10.0): -1.0})
     assert CONVENTIONS["table"].score(run, 200.0) == 77.0
     assert CONVENTIONS["table"].score(run, 10.0) == 7.0

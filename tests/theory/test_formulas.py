@@ -62,13 +62,13 @@ def test_nothing_else_is_accepted(text, words):
         parse(text)
 
 
-def test_every_function_is_of_one_argument():
+def test_every_function_takes_one_argument():
     for name in FUNCTIONS:
         assert parse(f"{name}(x)")(torch.ones(2)).shape == (2,)
 
 
 @pytest.mark.parametrize("eps", [0.0, 1e-3, 1e-2])
-def test_the_paper_s_bound_on_beta(eps):
+def test_the_bound_of_the_paper_on_beta(eps):
     """β·h is a contraction for β < 2/(1 + 2ε)."""
     h = phi.h(eps)
     found = study("h", h.to, h.back)

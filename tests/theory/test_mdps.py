@@ -53,7 +53,7 @@ def test_arrays_and_dictionary_make_the_same_mdp():
     assert value_iteration(ended)[0].tolist() == pytest.approx([1 / (1 - 0.45) if 1 / 0.55 > 2 else 1 + 0.45 * 2, 2.0])
 
 
-def test_random_mdps_come_from_their_seed():
+def test_random_mdps_depend_only_on_the_seed():
     one, two, other = (random_mdp(seed=s) for s in (1, 1, 2))
     assert np.array_equal(one.reward, two.reward) and not np.array_equal(one.reward, other.reward)
     assert (random_mdp(stochasticity=0.0).prob[..., 0] == 1).all()

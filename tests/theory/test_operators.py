@@ -63,8 +63,8 @@ def test_conjugation_mirrors_the_optimal_operator(name):
         np.testing.assert_allclose(laws.push(phi.back).atoms, exact.atoms, rtol=1e-10, atol=1e-12)
 
 
-def test_a_wrong_conjugation_is_seen():
-    """Discounting in φ-space, as one might: the Q-functions part at once."""
+def test_a_wrong_conjugation_is_noticed():
+    """Discounting in φ-space, a plausible mistake: the Q-functions differ at once."""
     mdp, phi = random_mdp(seed=1), named("h")
     wrong = Laws.zero(mdp)
     for _ in range(3):
@@ -75,7 +75,7 @@ def test_a_wrong_conjugation_is_seen():
     assert np.abs(wrong.mean(phi.back) - q).max() > 0.1
 
 
-def test_many_mdps_at_once_are_the_same_one_by_one():
+def test_many_mdps_at_once_give_the_same_as_one_by_one():
     many, phi = random_mdp(count=3, seed=4), named("scaled_h")
     together = conjugated(many, conjugated(many, Laws.zero(many), phi), phi)
     for k in range(3):
@@ -86,7 +86,7 @@ def test_many_mdps_at_once_are_the_same_one_by_one():
                 assert np.array_equal(alone.at(s, a), together.at(k, s, a))
 
 
-def test_ties_are_shared_evenly_when_asked():
+def test_ties_are_split_evenly_on_request():
     mdp = from_dict(
         {
             "x": {"a": [(1, 0, "y")], "b": [(1, 0, "y")]},
