@@ -225,14 +225,13 @@ def _phi(words: list[str]) -> None:
             'no function given; accepted: a formula such as "x / sqrt(1 + x*x)", a name, or my_module:my_phi'
         )
     chosen = options(PhiOptions, words, "c2d theory phi", "Examine a homeomorphism φ of the real line.")
-    from c2d.theory.expression import parse
     from c2d.theory.figures import phi_figure
-    from c2d.theory.homeomorphism import check_inverse, on_arrays, study
+    from c2d.theory.homeomorphism import check_inverse, on_arrays, parse_formula, study
 
     file = _figure_path(chosen.save)
     phi, to, back, interval = typed_phi(chosen.function, chosen.eps, chosen.beta)
     if chosen.inverse is not None:
-        back = parse(chosen.inverse, variable="y")
+        back = parse_formula(chosen.inverse, variable="y")
         check_inverse("φ", phi.to, on_arrays(back))
     result = study(phi.name, to, back, chosen.gamma, interval=interval)
     print(f"φ(x) = {result.name}: strictly increasing where tried, |x| from 1e-9 to 1e30")
@@ -276,8 +275,7 @@ def typed_phi(text: str, eps: float, beta: float) -> tuple[Any, Any, Any, tuple[
     """φ from a name, a formula or my_module:my_phi. -> φ on arrays; on tensors `to` and `back` (or None); J, or None"""
     from c2d.recipes.user_code import imported, trust
     from c2d.returns.phi import KINDS
-    from c2d.theory.expression import parse
-    from c2d.theory.homeomorphism import from_callables, from_phi, named, on_arrays
+    from c2d.theory.homeomorphism import from_callables, from_phi, named, on_arrays, parse_formula
     from c2d.types import Phi
 
     if text in KINDS:
@@ -294,7 +292,7 @@ def typed_phi(text: str, eps: float, beta: float) -> tuple[Any, Any, Any, tuple[
     else:
         if text.isidentifier() and text != "x" and did_you_mean(text, KINDS):
             raise unknown_name("φ", text, KINDS, f"{', '.join(KINDS)}, a formula in x, my_module:my_phi")
-        to = parse(text)
+        to = parse_formula(text)
     return from_callables(on_arrays(to), None, text), to, None, None
 
 

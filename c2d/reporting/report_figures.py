@@ -1,7 +1,7 @@
 """The figures of a report: aggregates over all games, and one small panel per game.
 
-Each agent has one color in every figure. The published agents have colors that are distinguishable with any color vision.
-Your own agents get other colors and dashed lines, so no two lines differ by color alone.
+Each agent has one color in every figure. The colors of published agents are distinguishable with any color
+vision. Your own agents get other colors and dashed lines, so no two lines differ by color alone.
 """
 
 from __future__ import annotations

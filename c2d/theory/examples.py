@@ -246,7 +246,7 @@ def fixed_point(mdp: FiniteMDP, h: Homeomorphism, tolerance: float = 1e-12, limi
 
 
 @dataclass(frozen=True)
-class WorstCase:
+class LargestLoss:
     """The two-action MDP in which T_h loses most: R with probability p, or a sure r just above h⁻¹(p·h(R))."""
 
     eps: float
@@ -255,7 +255,7 @@ class WorstCase:
     loss: float  # share of the optimal value
 
 
-def worst_loss(eps: float, largest_prize: float = 1e6) -> WorstCase:
+def worst_loss(eps: float, largest_prize: float = 1e6) -> LargestLoss:
     """The largest share of value that one such decision can lose, with prizes up to `largest_prize`.
 
     1 − h⁻¹(p·h(R)) / (pR), on a fine grid of p and R.
@@ -265,7 +265,7 @@ def worst_loss(eps: float, largest_prize: float = 1e6) -> WorstCase:
     prize = np.logspace(-2, np.log10(largest_prize), 401)[None, :]
     loss = 1 - h.back(chance * h.to(prize)) / (chance * prize)
     place = np.unravel_index(int(np.argmax(loss)), loss.shape)
-    return WorstCase(eps, float(chance[place[0], 0]), float(prize[0, place[1]]), float(loss[place]))
+    return LargestLoss(eps, float(chance[place[0], 0]), float(prize[0, place[1]]), float(loss[place]))
 
 
 def wilson(share: float, cases: int) -> tuple[float, float]:

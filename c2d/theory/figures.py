@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from c2d.plotting import BLUE, GREEN, ORANGE, PINK, SKY, VERMILION, canvas, drawing, write_figure
-from c2d.theory.examples import Cell, Counterexample, WorstCase
+from c2d.theory.examples import Cell, Counterexample, LargestLoss
 from c2d.theory.homeomorphism import Function, Study
 
 COLORS = (BLUE, ORANGE, GREEN, PINK, SKY, VERMILION)
@@ -94,7 +94,7 @@ def phi_figure(study: Study, to: Function, back: Function, path: Path) -> None:
 
 @drawing()
 def search_figure(by_stochasticity: Sequence[Cell], by_eps: Sequence[Cell], by_spread: Sequence[Cell],
-                  worst: Sequence[WorstCase], path: Path) -> None:  # fmt: skip
+                  worst: Sequence[LargestLoss], path: Path) -> None:  # fmt: skip
     """Four panels: share of wrong policies by stochasticity, by ε, by spread; the largest loss by ε."""
     figure, (chance, epsilon, prizes, single) = canvas(2, 2, 8.5, 6.2)
     _lines(
