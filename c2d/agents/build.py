@@ -20,8 +20,7 @@ from c2d.nets.network import ValueNetwork
 from c2d.recipes import parts as spec
 from c2d.recipes.recipe import Recipe
 from c2d.recipes.user_code import TRUSTED, imported
-from c2d.replay.buffer import Replay
-from c2d.replay.samplers import PrioritizedSampler, Sampler, UniformSampler
+from c2d.replay.buffer import PrioritizedSampler, Replay, Sampler, UniformSampler
 from c2d.returns import bellman, losses
 from c2d.returns import phi as phis
 from c2d.types import Phi

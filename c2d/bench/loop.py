@@ -16,7 +16,7 @@ import numpy as np
 from c2d.bench.calibration import BareEmulator
 from c2d.config import Config, default_config, validate
 from c2d.envs.make import make, spec_of
-from c2d.replay.frames import compressed
+from c2d.replay.ring import compressed
 from c2d.training.session import Session
 
 CAPACITY = 100_000  # transitions
