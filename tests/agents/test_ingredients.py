@@ -45,11 +45,11 @@ def test_every_row_learns_a_fixed_batch(name):
 @pytest.mark.parametrize("name", RECIPES)
 def test_only_what_should_move_moves(name):
     trained = learner(small(name))
-    before, frozen = flat(trained.online), flat(trained.target)
+    before, frozen = flat(trained.online), flat(trained.target_network)
     trained.update(batch())
     assert not torch.equal(flat(trained.online), before)
-    assert torch.equal(flat(trained.target), frozen)
-    assert all(p.grad is None for p in trained.target.parameters())
+    assert torch.equal(flat(trained.target_network), frozen)
+    assert all(p.grad is None for p in trained.target_network.parameters())
 
 
 def test_priorities_move_with_prioritized_replay_and_nothing_with_uniform():
@@ -103,8 +103,8 @@ def test_double_lets_the_online_network_choose():
         with torch.no_grad():  # the online network now loves action 2, the target network does not know
             trained.online.head.output.advantage.bias.view(3, -1)[2, -1] += 50.0
         data = batch()._replace(discount=torch.ones(16))
-        law = trained.target(data.next_obs, "target")
-        target = trained._target(data, law)
+        law = trained.target_network(data.next_obs, "target")
+        target = trained.target(data, law)
         chosen[name] = torch.equal(target.log_probs, law.log_probs[:, 2])
     assert chosen == {"rainbow": False, "rainbow-full": True}
 
@@ -114,7 +114,7 @@ def test_munchausen_changes_the_target_by_its_bonus():
     data = batch()._replace(discount=torch.zeros(16))  # so the target is the reward alone
     law = plain.online(data.obs, "predict", torch.Generator().manual_seed(0))
     with torch.no_grad():
-        difference = (soft._target(data, law).atoms - plain._target(data, law).atoms)[:, 0]
+        difference = (soft.target(data, law).atoms - plain.target(data, law).atoms)[:, 0]
     settings = Munchausen()
     assert (difference <= 1e-6).all() and (difference >= settings.alpha * settings.floor - 1e-6).all()
     assert difference.min() < -1e-3
@@ -123,12 +123,12 @@ def test_munchausen_changes_the_target_by_its_bonus():
 def test_polyak_follows_each_update_and_ignores_the_period():
     schedule = dataclasses.replace(find("c2d").schedule, polyak=0.25)
     trained = learner(small("c2d", schedule=schedule))
-    before = flat(trained.target)
+    before = flat(trained.target_network)
     trained.update(batch())
     wanted = before + 0.25 * (flat(trained.online) - before)
-    torch.testing.assert_close(flat(trained.target), wanted)
+    torch.testing.assert_close(flat(trained.target_network), wanted)
     trained.synchronize()
-    torch.testing.assert_close(flat(trained.target), wanted)
+    torch.testing.assert_close(flat(trained.target_network), wanted)
 
 
 def test_conjugated_c51_and_qr_dqn_reduce_exactly_to_the_originals():

@@ -132,7 +132,7 @@ def test_weights_are_those_of_the_online_network(finished, tmp_path):
     agent = load(finished[0].run_dir.path)
     online, loaded = session.learner.online.state_dict(), agent.network.state_dict()
     assert all((online[name] == loaded[name]).all() for name in online)
-    assert any((session.learner.target.state_dict()[name] != online[name]).any() for name in online)
+    assert any((session.learner.target_network.state_dict()[name] != online[name]).any() for name in online)
 
 
 def test_environment_shape_survives_the_file(finished):
