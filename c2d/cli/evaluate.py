@@ -17,8 +17,7 @@ from c2d.errors import UserError
 from c2d.formatting import printable
 
 if TYPE_CHECKING:
-    from c2d.evaluation.course import Course, Setup
-    from c2d.evaluation.play import Watch
+    from c2d.evaluation.play import PlayedGames, PlaySettings, Watch
     from c2d.evaluation.statistics import Summary
     from c2d.evaluation.subject import Subject
 
@@ -69,7 +68,7 @@ def main(arguments: Sequence[str]) -> None:
     _check(chosen)
     from c2d.cli.evaluate_extras import Extras
     from c2d.devices import prepare_torch
-    from c2d.evaluation.course import Setup
+    from c2d.evaluation.play import PlaySettings
     from c2d.evaluation.statistics import summarize
     from c2d.evaluation.subject import open_run
     from c2d.recipes.user_code import trust
@@ -86,7 +85,7 @@ def main(arguments: Sequence[str]) -> None:
     if not subject.agent.finite():
         print("note: the network holds numbers that are not finite (training diverged): what it plays means nothing")
         extras.refuse_diverged()
-    setup = Setup(chosen.games, epsilon, chosen.parallel, chosen.seed)
+    setup = PlaySettings(chosen.games, epsilon, chosen.parallel, chosen.seed)
     began = time.perf_counter()
     course = extras.play(subject, setup)
     seconds = time.perf_counter() - began
@@ -136,7 +135,7 @@ def lines(summary: Summary, env: str) -> list[str]:
     return report
 
 
-def save(subject: Subject, setup: Setup, course: Course, summary: Summary, more: dict[str, Any]) -> Path:
+def save(subject: Subject, setup: PlaySettings, course: PlayedGames, summary: Summary, more: dict[str, Any]) -> Path:
     """A new file in the run directory; earlier ones are left alone."""
     import torch
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from c2d.errors import UserError
 from c2d.evaluation import calibration, calibration_report, tradeoff
-from c2d.evaluation.course import Course, Setup, play
-from c2d.evaluation.play import MakeEnv
+from c2d.evaluation.play import MakeEnv, PlayedGames, PlaySettings, play
+from c2d.evaluation.prediction_log import PredictionLog
 from c2d.evaluation.risk import MEAN, Criterion, criterion
 from c2d.evaluation.video import Film, check_video
-from c2d.evaluation.visits import Visits
 from c2d.plotting import can_draw, check_picture
 from c2d.recipes.parts import Munchausen, Scalar
 
@@ -45,18 +44,18 @@ class Extras:
             os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # environments that draw with SDL need no screen here
         self._epsilon = 0.0
         self._found: calibration.Calibration | None = None
-        self._courses: list[Course] = []
+        self._courses: list[PlayedGames] = []
 
-    def play(self, subject: Subject, setup: Setup) -> Course:
+    def play(self, subject: Subject, setup: PlaySettings) -> PlayedGames:
         """The games by the mean, and by the criterion if there is another. Returns the former."""
         self._epsilon = setup.epsilon
         recipe = subject.config.recipe
         rival = self._rival(subject)
-        visits = None
+        log = None
         if self.calibration:
-            visits = Visits(recipe.schedule.gamma, recipe.clip_reward, subject.config.rules.truncation == "terminal")
+            log = PredictionLog(recipe.schedule.gamma, recipe.clip_reward, subject.config.rules.truncation)
         try:
-            self._courses = [self._course(subject, setup, MEAN, rival, visits, filmed=rival == MEAN)]
+            self._courses = [self._course(subject, setup, MEAN, rival, log, filmed=rival == MEAN)]
             if rival != MEAN:
                 self._courses.append(self._course(subject, setup, rival, MEAN, None, filmed=True))
         finally:
@@ -76,15 +75,21 @@ class Extras:
         return self.risk
 
     def _course(
-        self, subject: Subject, setup: Setup, by: Criterion, rival: Criterion, visits: Visits | None, filmed: bool
-    ) -> Course:
+        self,
+        subject: Subject,
+        setup: PlaySettings,
+        by: Criterion,
+        rival: Criterion,
+        log: PredictionLog | None,
+        filmed: bool,
+    ) -> PlayedGames:
         from c2d.cli.evaluate import progress
 
         make_env: MakeEnv = subject.make_env
         if filmed and self.film is not None:
             make_env = self.film.of_first(make_env)
         with progress(setup.games) as watch:
-            return play(subject.agent, make_env, setup, by, rival, visits, watch)
+            return play(subject.agent, make_env, setup, by, rival, log, watch)
 
     def report(self, subject: Subject) -> dict[str, Any]:
         """Prints what was found, and returns it for the record."""
@@ -107,13 +112,13 @@ class Extras:
         return record
 
     def _calibrate(self) -> dict[str, Any] | None:
-        visits = self._courses[0].visits
-        assert visits is not None
-        sample = visits.sample()
+        log = self._courses[0].log
+        assert log is not None
+        sample = log.sample()
         if not len(sample.realized):
             print(
                 f"calibration: none. A game was cut after {sample.cut_after:,} steps, and returns look further ahead "
-                f"(γ {visits.gamma:g}): raise --rules.cap-steps of the run or its environment's limit"
+                f"(γ {log.gamma:g}): raise --rules.cap-steps of the run or its environment's limit"
             )
             return None
         if sample.returns.shape[-1] == 1:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from c2d.evaluation.prediction_log import Sample
 from c2d.evaluation.statistics import percentile_interval
-from c2d.evaluation.visits import Sample
 from c2d.returns.losses import cramer
 from c2d.types import ReturnDist
 

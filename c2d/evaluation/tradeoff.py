@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from c2d.evaluation.course import Course
+from c2d.evaluation.play import PlayedGames
 from c2d.evaluation.risk import Criterion, criterion
 from c2d.evaluation.statistics import percentile_interval, resampled_indices
 
@@ -41,7 +41,7 @@ class Tradeoff:
     decisions: tuple[int, int]  # in the games of the mean, in those of the criterion
     different: tuple[int, int]  # decisions among them on which the two disagree
 
-    def to_json(self, course: Course) -> dict[str, Any]:
+    def to_json(self, course: PlayedGames) -> dict[str, Any]:
         return {
             **asdict(self),
             "scores": course.scores,
@@ -50,7 +50,7 @@ class Tradeoff:
         }
 
 
-def compare(by_mean: Course, by_criterion: Course, resamples: int = 10_000, seed: int = 0) -> Tradeoff:
+def compare(by_mean: PlayedGames, by_criterion: PlayedGames, resamples: int = 10_000, seed: int = 0) -> Tradeoff:
     """Games are drawn anew in pairs, since game k of both has the same seed."""
     chosen = by_criterion.by
     rows = []

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from c2d.agents.actor import Actor
 from torch import nn
 
-from c2d.agents.actor import Actor
 from c2d.agents.learner import linear
 from c2d.returns.phi import identity, scaled_h
 from c2d.types import ReturnDist

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-
 from c2d.agents.actor import Actor
+
 from c2d.agents.build import build_learner, build_network, build_phi
 from c2d.agents.learner import CenteredRmsProp
 from c2d.config import default_config
