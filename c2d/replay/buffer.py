@@ -41,7 +41,7 @@ def learner_view(step: Step, truncation: str, clip: float | None) -> Seen:
 
 
 class Replay:
-    """Transitions of one or several streams of episodes, sampled as batches. `capacity` counts slots (frames) of all."""
+    """Transitions of one or several streams of episodes, sampled as batches. `capacity` counts all slots (frames)."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class Sampler(Protocol):
         ...
 
     def restore(self, indices: NDArray[np.int64], state: dict[str, NDArray[Any]]) -> None:
-        """Become a sampler to which `indices` were added, in the order of `Replay.sampleable`, and which knew `state`."""
+        """Become a sampler that knew `state` and to which `indices` were added, in the order of `Replay.sampleable`."""
         ...
 
 

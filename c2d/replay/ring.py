@@ -5,7 +5,7 @@ frame of a state s_i, how it came about, and what followed:
 
     slot          0    1    2    3  |  4    5    6  |  7
     frame         a    b    c    d  |  e    f    g  |  h        newest frame of the slot's state
-    opening       1    0    0    0  |  2    0    0  |  1        0, or how often the first frame of an episode is repeated
+    opening       1    0    0    0  |  2    0    0  |  1        0, or how often a first frame is repeated
     action        +    +    +    +  |  +    +   -1  |  .        -1: none taken; s_6 is only bootstrapped from
     terminal      .    .    .    x  |  .    .    .  |  .        the transition from slot 3 ended its episode
     state (S=4)  000a 00ab 0abc abcd| 00ee 0eef eefg| 000h

@@ -1,9 +1,8 @@
 """One run in memory: environments, agent, replay, counters; advanced step by step.
 
-act (ε-greedy) → step the environment → store → every 4th step one update → every 8,000th step copy to the target network
+act (ε-greedy) → step the environment → store → every 4th step one update → every 8,000th step copy the target network
 
-`Session` is the cadence: it alone decides when to act, to learn and to copy. How is the business of `Rollout`, `Replay`
-and `Learner`.
+`Session` is the cadence: it decides when to act, to learn and to copy. `Rollout`, `Replay` and `Learner` know how.
 """
 
 from __future__ import annotations

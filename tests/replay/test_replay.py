@@ -9,7 +9,8 @@ import pytest
 import torch
 from scipy import stats
 
-from c2d.envs.spec import EnvSpec, FrameStack
+from c2d.agents.rollout import FrameStack
+from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.replay.buffer import Replay, UniformSampler
 from c2d.replay.ring import CompressedFrames, RawFrames

@@ -146,10 +146,10 @@ def test_order_of_one_step():
     session = Session(config)
     session.fill_history()
     events = []
-    update, synchronize, interact = session.learner.update, session.learner.synchronize, session._interact
+    update, synchronize, decide = session.learner.update, session.learner.synchronize, session.rollout.decide
     session.learner.update = lambda batch: (events.append("update"), update(batch))[1]
     session.learner.synchronize = lambda: (events.append("copy"), synchronize())[1]
-    session._interact = lambda epsilon: (events.append("act"), interact(epsilon))[1]
+    session.rollout.decide = lambda epsilon: (events.append("act"), decide(epsilon))[1]
     for _ in range(9):
         session.advance()
     words = "act update copy|act|act|act|act update|act|act copy|act|act update"
@@ -160,8 +160,8 @@ def test_history_is_random_and_counts_toward_nothing():
     config = short_config("gym/CartPole-v1", "unused")
     session = Session(config)
     asked = []
-    act = session.actor.act
-    session.actor.act = lambda obs, epsilon: (asked.append(epsilon), act(obs, epsilon))[1]
+    decide = session.rollout.decide
+    session.rollout.decide = lambda epsilon: (asked.append(epsilon), decide(epsilon))[1]
     session.fill_history()
     assert asked == [1.0] * 60
     assert session.step == 0 and session.iteration == 0 and session.tally == Tally() and session.epsilon == 1.0
