@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from c2d.agents.actor import Actor
 
 from c2d.agents.build import build_learner, build_network, build_phi
 from c2d.agents.learner import CenteredRmsProp
+from c2d.agents.rollout import Actor
 from c2d.config import default_config
 from c2d.envs.spec import EnvSpec
 from c2d.recipes.parts import Categorical, Mlp, Munchausen, PhiSpec, Quantile, RmsProp
@@ -80,9 +80,9 @@ def test_priority_is_the_root_of_the_loss():
 def test_noisy_layers_make_greedy_actions_vary_and_evaluation_steady():
     network = build_network(small("rainbow-c2d"), VECTOR, torch.Generator().manual_seed(0))
     phi, obs = build_phi(find("rainbow-c2d")), np.zeros((1, 4), np.float32)
-    noisy = Actor(network, phi, 3, np.random.default_rng(0), torch.Generator().manual_seed(0))
+    noisy = Actor(network, phi, torch.Generator().manual_seed(0))
     assert len({int(noisy.greedy(obs)[0]) for _ in range(60)}) > 1
-    steady = Actor(network, phi, 3, np.random.default_rng(0))
+    steady = Actor(network, phi)
     assert len({int(steady.greedy(obs)[0]) for _ in range(60)}) == 1
 
 
@@ -127,8 +127,16 @@ def test_polyak_follows_each_update_and_ignores_the_period():
     trained.update(batch())
     wanted = before + 0.25 * (flat(trained.online) - before)
     torch.testing.assert_close(flat(trained.target_network), wanted)
-    trained.synchronize()
-    torch.testing.assert_close(flat(trained.target_network), wanted)
+    config = short_config("gym/CartPole-v1", "unused", target_period=1)
+    for polyak, copies in ((None, 3), (0.25, 0)):
+        schedule = dataclasses.replace(config.recipe.schedule, polyak=polyak)
+        session = Session(dataclasses.replace(config, recipe=dataclasses.replace(config.recipe, schedule=schedule)))
+        session.fill_history()
+        fractions, synchronize = [], session.learner.synchronize
+        session.learner.synchronize = lambda *f, out=fractions, do=synchronize: (out.append(f), do(*f))
+        for _ in range(3):
+            session.advance()
+        assert fractions.count(()) == copies and (polyak is None or set(fractions) == {(0.25,)})
 
 
 def test_conjugated_c51_and_qr_dqn_reduce_exactly_to_the_originals():
