@@ -54,7 +54,7 @@ class Agent:
         obs = self._check(obs)
         single = obs.ndim == len(self.spec.obs_shape)
         rows = obs[None] if single else obs
-        choices = epsilon_greedy(rows, [self.rng] * len(rows), epsilon, self.spec.actions, self.actor.greedy)
+        choices = epsilon_greedy(list(rows), [self.rng] * len(rows), epsilon, self.spec.actions, self.actor.greedy)
         actions = [action for action, _ in choices]
         return actions[0] if single else np.array(actions, dtype=np.int64)
 

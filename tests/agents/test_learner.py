@@ -305,3 +305,40 @@ def test_acting_statistics_move_once_per_update():
     mean = convolution(data.obs.float()).mean((0, 2, 3)).detach()  # of obs alone: next_obs leaves no trace
     torch.testing.assert_close(norm.running_mean, 0.01 * mean, rtol=1e-3, atol=1e-6)
     assert not learner.target_network.encoder.activations[0].running_mean.any()
+
+
+# ------------------------------------------------------------------------------ the target, asked for by itself
+
+
+def test_update_compares_with_the_public_target():
+    """And to ask for it, with or without a prediction, moves nothing."""
+    for encoder in (None, MinAtar(norm="column")):
+        learner, data, compared = make(encoder=encoder), batch(planes=encoder is not None), []
+        tensors = {name: tensor.clone() for name, tensor in learner.tensors().items()}
+        wanted = learner.target(data)
+        assert all(torch.equal(tensor, tensors[name]) for name, tensor in learner.tensors().items())
+        assert not wanted.atoms.requires_grad
+        loss = learner.loss
+        learner.loss = lambda prediction, target, loss=loss, out=compared: (
+            out.append(target),
+            loss(prediction, target),
+        )[1]
+        learner.update(data)
+        assert torch.equal(compared[0].atoms, wanted.atoms) and torch.equal(compared[0].log_probs, wanted.log_probs)
+
+
+def test_acting_targets_of_a_batch_are_those_of_its_rows():
+    """Batch statistics would mix the rows; running ones do not, so a single step has a target."""
+    learner, data = make(encoder=MinAtar(norm="column")), batch(size=6, planes=True)
+    for seed in range(3):
+        learner.update(batch(planes=True, seed=seed))
+    learner.synchronize()
+    tensors, state = {name: t.clone() for name, t in learner.tensors().items()}, learner.rng.get_state()
+    together = learner.target(data, acting=True)
+    alone = [learner.target(Batch(*(field[row : row + 1] for field in data)), acting=True) for row in range(6)]
+    torch.testing.assert_close(torch.cat([law.atoms for law in alone]), together.atoms, rtol=1e-4, atol=1e-4)
+    assert (learner.target(data).atoms - together.atoms).abs().max() > 1e-3
+    assert all(torch.equal(tensor, tensors[name]) for name, tensor in learner.tensors().items())
+    assert torch.equal(learner.rng.get_state(), state)
+    wanted = slow_target(learner.target_network(data.next_obs, "act"), data)
+    torch.testing.assert_close(together.atoms, wanted.atoms, rtol=1e-4, atol=1e-4)
