@@ -20,12 +20,11 @@ from c2d.plotting import can_draw, check_figure_path
 
 if TYPE_CHECKING:
     from c2d.evaluation.calibration import Calibration
-    from c2d.evaluation.course import Course, Setup
-    from c2d.evaluation.play import MakeEnv, Watch
+    from c2d.evaluation.play import MakeEnv, PlayedGames, PlaySettings, Watch
+    from c2d.evaluation.prediction_log import PredictionLog
     from c2d.evaluation.risk import Criterion
     from c2d.evaluation.statistics import Summary
     from c2d.evaluation.subject import Subject
-    from c2d.evaluation.visits import Visits
 
 DESCRIPTION = (
     "Play whole games with a trained agent and report the scores. Optionally play by another criterion, check the "
@@ -75,7 +74,7 @@ def main(arguments: Sequence[str]) -> None:
     chosen = options(EvaluateOptions, list(arguments), "c2d evaluate", DESCRIPTION)
     _check(chosen)
     from c2d.devices import prepare_torch
-    from c2d.evaluation.course import Setup
+    from c2d.evaluation.play import PlaySettings
     from c2d.evaluation.statistics import summarize
     from c2d.evaluation.subject import open_run
     from c2d.recipes.user_code import trust
@@ -92,7 +91,7 @@ def main(arguments: Sequence[str]) -> None:
     if not subject.agent.finite():
         print("note: the network has weights that are not finite (training diverged): its play is meaningless")
         addons.reject_diverged()
-    setup = Setup(chosen.games, epsilon, chosen.parallel, chosen.seed)
+    setup = PlaySettings(chosen.games, epsilon, chosen.parallel, chosen.seed)
     began = time.perf_counter()
     course = addons.play(subject, setup)
     seconds = time.perf_counter() - began
@@ -142,7 +141,7 @@ def summary_lines(summary: Summary, env: str) -> list[str]:
     return report
 
 
-def save(subject: Subject, setup: Setup, course: Course, summary: Summary, more: dict[str, Any]) -> Path:
+def save(subject: Subject, setup: PlaySettings, course: PlayedGames, summary: Summary, more: dict[str, Any]) -> Path:
     """Write a new file in the run directory; earlier ones stay."""
     import torch
 
@@ -268,21 +267,21 @@ class EvaluationAddons:
             os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # environments that draw with SDL need no display here
         self._epsilon = 0.0
         self._result: Calibration | None = None
-        self._courses: list[Course] = []
+        self._courses: list[PlayedGames] = []
 
-    def play(self, subject: Subject, setup: Setup) -> Course:
+    def play(self, subject: Subject, setup: PlaySettings) -> PlayedGames:
         """Play by the mean, and also by the criterion if one is given. Returns the games played by the mean."""
+        from c2d.evaluation.prediction_log import PredictionLog
         from c2d.evaluation.risk import MEAN
-        from c2d.evaluation.visits import Visits
 
         self._epsilon = setup.epsilon
         recipe = subject.config.recipe
         rival = self._rival(subject)
-        visits = None
+        log = None
         if self.calibration:
-            visits = Visits(recipe.schedule.gamma, recipe.clip_reward, subject.config.rules.truncation == "terminal")
+            log = PredictionLog(recipe.schedule.gamma, recipe.clip_reward, subject.config.rules.truncation)
         try:
-            self._courses = [self._course(subject, setup, MEAN, rival, visits, recorded=rival == MEAN)]
+            self._courses = [self._course(subject, setup, MEAN, rival, log, recorded=rival == MEAN)]
             if rival != MEAN:
                 self._courses.append(self._course(subject, setup, rival, MEAN, None, recorded=True))
         finally:
@@ -305,15 +304,21 @@ class EvaluationAddons:
         return self.risk
 
     def _course(
-        self, subject: Subject, setup: Setup, by: Criterion, rival: Criterion, visits: Visits | None, recorded: bool
-    ) -> Course:
-        from c2d.evaluation.course import play
+        self,
+        subject: Subject,
+        setup: PlaySettings,
+        by: Criterion,
+        rival: Criterion,
+        log: PredictionLog | None,
+        recorded: bool,
+    ) -> PlayedGames:
+        from c2d.evaluation.play import play
 
         make_env: MakeEnv = subject.make_env
         if recorded and self.video is not None:
             make_env = self.video.record_first(make_env)
         with progress(setup.games) as watch:
-            return play(subject.agent, make_env, setup, by, rival, visits, watch)
+            return play(subject.agent, make_env, setup, by, rival, log, watch)
 
     def report(self, subject: Subject) -> dict[str, Any]:
         """Print the results, and return them for the record."""
@@ -340,13 +345,13 @@ class EvaluationAddons:
     def _calibrate(self) -> dict[str, Any] | None:
         from c2d.evaluation.calibration import calibrate, calibration_lines
 
-        visits = self._courses[0].visits
-        assert visits is not None
-        sample = visits.sample()
+        log = self._courses[0].log
+        assert log is not None
+        sample = log.sample()
         if not len(sample.realized):
             print(
                 f"calibration: none. A game was cut after {sample.cut_after:,} steps, but returns reach further "
-                f"(γ {visits.gamma:g}): raise --rules.cap-steps of the run, or its environment's limit"
+                f"(γ {log.gamma:g}): raise --rules.cap-steps of the run, or its environment's limit"
             )
             return None
         if sample.returns.shape[-1] == 1:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from c2d.evaluation.prediction_log import Sample
 from c2d.evaluation.statistics import percentile_interval
-from c2d.evaluation.visits import Sample
 from c2d.plotting import BLUE, SKY, canvas, drawing, write_figure
 from c2d.returns.losses import cramer
 from c2d.types import ReturnDist

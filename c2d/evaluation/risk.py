@@ -21,7 +21,7 @@ from c2d.errors import UserError, unknown_name
 from c2d.evaluation.statistics import percentile_interval, resampled_indices
 
 if TYPE_CHECKING:
-    from c2d.evaluation.course import Course
+    from c2d.evaluation.play import PlayedGames
 
 
 Measure = Callable[[Tensor, Tensor], Tensor]  # returns [..., N], probabilities [..., N] -> [...]
@@ -204,7 +204,7 @@ class Tradeoff:
     decisions: tuple[int, int]  # in games played by the mean, and by the criterion
     different: tuple[int, int]  # those on which the two disagree
 
-    def to_json(self, course: Course) -> dict[str, Any]:
+    def to_json(self, course: PlayedGames) -> dict[str, Any]:
         return {
             **asdict(self),
             "scores": course.scores,
@@ -213,7 +213,7 @@ class Tradeoff:
         }
 
 
-def tradeoff(by_mean: Course, by_criterion: Course, resamples: int = 10_000, seed: int = 0) -> Tradeoff:
+def tradeoff(by_mean: PlayedGames, by_criterion: PlayedGames, resamples: int = 10_000, seed: int = 0) -> Tradeoff:
     """Compare games in pairs: game k of both policies has the same seed, so pairs are resampled."""
     chosen = by_criterion.by
     rows = []

@@ -7,8 +7,8 @@ import pytest
 from scipy import integrate, stats
 
 from c2d.evaluation.calibration import SPREAD, calibrate, calibration_lines, climatology, covered, crps, pit
-from c2d.evaluation.course import Setup, play
-from c2d.evaluation.visits import Sample, Visits
+from c2d.evaluation.play import PlaySettings, play
+from c2d.evaluation.prediction_log import PredictionLog, Sample
 from tests.evaluation.known_worlds import GAMMA, knowing, worlds
 
 
@@ -94,10 +94,10 @@ WRONG = {
 
 
 def sampled(name, change=None, games=400, seed=5):
-    visits = Visits(GAMMA)
+    log = PredictionLog(GAMMA)
     agent = knowing(name) if change is None else knowing(name, change)
-    play(agent, worlds(name), Setup(games, epsilon=0.0, parallel=64, seed=seed), visits=visits)
-    return visits.sample()
+    play(agent, worlds(name), PlaySettings(games, epsilon=0.0, parallel=64, seed=seed), log=log)
+    return log.sample()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from c2d.evaluation.course import Course
+from c2d.evaluation.play import PlayedGames
 from c2d.evaluation.risk import criterion, tradeoff, tradeoff_lines
 from c2d.types import GameEnd
 
@@ -15,7 +15,9 @@ FIRST, SECOND = RNG.gamma(2.0, 5.0, 60), RNG.gamma(4.0, 2.0, 60)
 
 
 def course(scores, by="mean", different=5):
-    return Course(criterion(by), [GameEnd(float(s), 10) for s in scores], [s / 2 for s in scores], 100, different, None)
+    return PlayedGames(
+        criterion(by), [GameEnd(float(s), 10) for s in scores], [s / 2 for s in scores], 100, different, None
+    )
 
 
 def worst(values, share):
