@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from c2d.bench.calibration import QUIET, BareEmulator, calibrate, load_average
+from c2d.bench.machine import QUIET, BareEmulator, calibrate_machine, load_average
 from c2d.envs.protocols import PROTOCOLS
 from c2d.files import write_atomically, write_json
 from c2d.training.passport import machine
@@ -139,11 +139,11 @@ def measure(recipes: list[str], peer_python: str, windows: int, seconds: float, 
     bare = BareEmulator("breakout", PROTOCOLS["c2d-paper"])
     result: dict[str, Any] = {"time": time.time(), "machine": machine(threads or os.cpu_count() or 1)}
     result["load_average"] = load_average()
-    result["calibration_before"] = calibrate(calibrated, bare)
+    result["calibration_before"] = calibrate_machine(calibrated, bare)
     result["contests"] = {
         f"{recipe} / {PEER[recipe].name}": contest(recipe, peer_python, windows, seconds, threads) for recipe in recipes
     }
-    result["calibration_after"] = calibrate(calibrated, bare)
+    result["calibration_after"] = calibrate_machine(calibrated, bare)
     return result
 
 

@@ -63,7 +63,7 @@ def measure(config: Config, where: Path) -> dict[str, Any]:
             session.replay.add(action, step)
         session.step = session.replay.head
     session.history = session.schedule.random_history
-    session.stack.reset(opening)
+    session.rollout.streams[0].stack.reset(opening)
     beside = {"seconds": 0.0}
     first = checkpoints.save(session, beside, FILES)
     saves = []

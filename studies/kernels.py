@@ -12,8 +12,8 @@ from statistics import median
 
 import numpy as np
 
-from c2d.bench.calibration import BareEmulator, load_average
 from c2d.bench.loop import emulation, loop_config
+from c2d.bench.machine import BareEmulator, load_average
 from c2d.envs import resize
 from c2d.envs.games import BENCHMARK
 from c2d.envs.names import resolve

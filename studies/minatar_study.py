@@ -19,7 +19,7 @@ import numpy as np
 
 from c2d.config import from_json, upgraded
 from c2d.files import write_atomically
-from c2d.plotting import canvas, drawing, write_picture
+from c2d.plotting import canvas, drawing, write_figure
 from c2d.reporting.report_figures import line_styles
 from c2d.reporting.run_records import RunRecords, read_run
 from c2d.reporting.run_statistics import intervals, iqm
@@ -123,7 +123,7 @@ def figure(found: dict[tuple[str, str], list[RunRecords]], variants: list[str], 
                 axis.fill_between(steps, curves.min(0), curves.max(0), alpha=0.12, color=look.color, lw=0)
         axis.set(title=game, xlabel="thousand agent steps", ylabel="mean training score")
         axis.legend()
-    write_picture(picture, path)
+    write_figure(picture, path)
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from c2d.errors import UserError
 from c2d.formatting import duration, plural, size
 from c2d.recipes import parts
 from c2d.recipes.recipe import Recipe
-from c2d.replay.frames import compressed
+from c2d.replay.ring import compressed
 from c2d.sweep.plan import PlannedRun
 from c2d.training.disk import replay_bytes
 from c2d.training.record import MEASURED, read_records

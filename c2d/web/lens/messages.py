@@ -9,12 +9,13 @@ shape if it is an array. js/lens/wire.js reads the same format.
 from __future__ import annotations
 
 import json
-import math
 import struct
 import zlib
 from typing import Any
 
 import numpy as np
+
+from c2d.formatting import finite_for_json
 
 Parts = dict[str, "np.ndarray | bytes"]
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -41,15 +42,7 @@ def _text(header: dict[str, Any]) -> str:
     try:
         return json.dumps(header, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except ValueError:
-        return json.dumps(_finite(header), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return json.dumps(finite_for_json(header), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def unpack(message: bytes) -> tuple[dict[str, Any], Parts]:

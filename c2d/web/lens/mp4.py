@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from c2d.evaluation.video import Film
+from c2d.evaluation.video import Video
 from c2d.web.lens.messages import Parts, unpack
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
@@ -184,7 +184,7 @@ def main(path: Path, stream: BinaryIO) -> None:
     """The first message describes the agents, the others are moments."""
     source = messages(stream)
     opened, _ = unpack(next(source))
-    renderer, film = MomentRenderer(opened["agents"]), Film(path)
+    renderer, film = MomentRenderer(opened["agents"]), Video(path)
     film.rate = RATE
     try:
         for count, message in enumerate(source, start=1):

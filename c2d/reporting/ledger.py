@@ -1,4 +1,4 @@
-"""One entry of the ledger, and the ledger as text and as a Markdown page."""
+"""The ledger of the paper: one entry per number, table, figure or claim; as text and as a Markdown page."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def needs_training(section: str, what: str, command: str, frames: str, note: str
 
 def counts(entries: Sequence[LedgerEntry]) -> str:
     """How many entries have each status."""
-    found = Counter(entry.status.partition(":")[0] for entry in entries)
-    return ", ".join(f"{number} {status}" for status, number in found.most_common())
+    numbers = Counter(entry.status.partition(":")[0] for entry in entries)
+    return ", ".join(f"{number} {status}" for status, number in numbers.most_common())
 
 
 def to_text(entries: Sequence[LedgerEntry]) -> str:

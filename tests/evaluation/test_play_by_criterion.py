@@ -7,10 +7,9 @@ import torch
 from c2d.agents.agent import Agent
 from c2d.agents.build import build_network
 from c2d.envs.spec import EnvSpec
-from c2d.evaluation.course import FirstReturns, Setup, play
-from c2d.evaluation.play import evaluate
+from c2d.evaluation.play import FirstReturns, PlaySettings, evaluate, play
+from c2d.evaluation.prediction_log import PredictionLog
 from c2d.evaluation.risk import CRITERIA, MEAN, criterion
-from c2d.evaluation.visits import Visits
 from c2d.recipes.rows import RECIPES, adapt
 from c2d.types import ResetFrame, Step
 from tests.evaluation.known_worlds import GAMMA, knowing, worlds
@@ -42,7 +41,7 @@ def test_the_head_of_every_recipe_gives_laws_to_act_by(name):
 def test_the_criterion_decides_what_is_played():
     """In "skewed" the mean takes the sure prize of the second state or the rare large ones; care takes what is sure."""
     agent = knowing("skewed")
-    setup = Setup(games=40, epsilon=0.0, parallel=8, seed=1)
+    setup = PlaySettings(games=40, epsilon=0.0, parallel=8, seed=1)
     by_mean = play(agent, worlds("skewed"), setup, rival=criterion("cvar:0.1"))
     careful = play(agent, worlds("skewed"), setup, criterion("cvar:0.1"), rival=MEAN)
     best = [toy_law.best_action("skewed", state, GAMMA) for state in range(3)]
@@ -58,21 +57,21 @@ def test_games_by_the_mean_are_those_of_plain_evaluation():
     recipe = adapt(RECIPES["c2d"], worlds("skewed")(0).spec)
     spec = worlds("skewed")(0).spec
     agent = Agent(build_network(recipe, spec, torch.Generator().manual_seed(0)), recipe, spec)
-    setup = Setup(games=30, epsilon=0.2, parallel=4, seed=6)
+    setup = PlaySettings(games=30, epsilon=0.2, parallel=4, seed=6)
     plain = evaluate(agent, worlds("skewed"), 30, 0.2, 4, 6)
-    visits = Visits(recipe.schedule.gamma)
-    course = play(agent, worlds("skewed"), setup, visits=visits)
+    log = PredictionLog(recipe.schedule.gamma)
+    course = play(agent, worlds("skewed"), setup, log=log)
     assert course.ends == plain
-    sample = visits.sample()
+    sample = log.sample()
     firsts = np.unique(sample.game, return_index=True)[1]
     np.testing.assert_allclose(sample.realized[firsts], course.returns)  # two ways to the same sums
 
 
 def test_laws_taken_down_are_those_of_the_action_that_was_taken():
     """With ε = 1 half of the actions are not the chosen ones; each state and action of "sure" has one return."""
-    visits = Visits(GAMMA)
-    play(knowing("sure"), worlds("sure"), Setup(games=60, epsilon=1.0, parallel=7), visits=visits)
-    sample = visits.sample()
+    log = PredictionLog(GAMMA)
+    play(knowing("sure"), worlds("sure"), PlaySettings(games=60, epsilon=1.0, parallel=7), log=log)
+    sample = log.sample()
     last = np.flatnonzero(np.diff(sample.game, append=99))  # the last step of each game: nothing follows
     assert set(sample.returns[last, 0]) == {2.0, -1.0}
     np.testing.assert_allclose(sample.returns[last, 0], sample.realized[last])
@@ -92,5 +91,5 @@ def test_return_from_the_start_ends_with_the_first_life_and_is_clipped():
 def test_random_actions_are_no_decisions_of_the_criterion():
     """The share of differences is of what the two would choose, whatever ε makes of it."""
     agent = knowing("skewed")
-    course = play(agent, worlds("skewed"), Setup(20, 1.0, 4), criterion("cvar:0.1"), MEAN)
+    course = play(agent, worlds("skewed"), PlaySettings(20, 1.0, 4), criterion("cvar:0.1"), MEAN)
     assert course.different == course.decisions == 60

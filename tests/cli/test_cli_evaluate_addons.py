@@ -33,17 +33,17 @@ def test_all_at_once(run, tmp_path, capsys):
     common = ["--games", "30", "--seed", "2"]
     assert main(["evaluate", str(run), *common]) == 0
     plain = capsys.readouterr().out.splitlines()
-    film, picture = tmp_path / "game.mp4", tmp_path / "calibration.png"
-    words = ["--risk", "cvar:0.2", "--calibration", "--plot", str(picture), "--video", str(film)]
+    film, figure = tmp_path / "game.mp4", tmp_path / "calibration.png"
+    words = ["--risk", "cvar:0.2", "--calibration", "--plot", str(figure), "--video", str(film)]
     assert main(["evaluate", str(run), *words, *common]) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert printed[:5] == plain[:5]  # the games by the mean are what they were
+    assert printed[:5] == plain[:5]  # the games played by the mean do not change
     text = "\n".join(printed)
-    for fact in ("laws are of the discounted return (γ 0.99) in real rewards, of an action followed by",
+    for fact in ("predictions are of the discounted return (γ 0.99) in real rewards, of an action followed by",
                  "by mean   by cvar:0.2  difference (95 % interval)", "score: cvar:0.2", "return from the start: mean",
-                 "the two choose differently in", "calibration: 90 predicted laws of actions taken (every step of 30",
-                 "  95 % interval   covers", f"filmed: {film}, 0.1 s at 30 pictures a second, a game of score",
-                 f"picture: {picture}"):  # fmt: skip
+                 "the two disagree in", "calibration: 90 predictions of executed actions (every step of 30",
+                 "  95 % interval   covers", f"video: {film}, 0.1 s at 30 frames per second, a game with score",
+                 f"figure: {figure}"):  # fmt: skip
         assert fact in text
     assert printed[-1] == f"written to {run}/evaluations/evaluation-002.json"
     first, second = saved(run), saved(run, 2)
@@ -52,38 +52,38 @@ def test_all_at_once(run, tmp_path, capsys):
     risk, calibration = second["risk"], second["calibration"]
     assert risk["criterion"] == "cvar:0.2" and len(risk["scores"]) == len(risk["returns"]) == 30
     assert calibration["steps"] == 90 and sum(bar["value"] for bar in calibration["histogram"]) == pytest.approx(1.0)
-    assert film.stat().st_size > 500 and picture.read_bytes().startswith(b"\x89PNG")
+    assert film.stat().st_size > 500 and figure.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_same_numbers_and_picture_each_time(run, tmp_path, capsys):
+def test_the_same_numbers_and_figure_each_time(run, tmp_path, capsys):
     for _ in range(2):
         assert main(["evaluate", str(run), "--calibration", "--games", "5"]) == 0
     assert saved(run)["calibration"] == saved(run, 2)["calibration"]
-    pictures = [(run / "evaluations" / f"evaluation-00{k}.svg").read_bytes() for k in (1, 2)]
-    assert pictures[0] == pictures[1] and ElementTree.fromstring(pictures[0]).tag.endswith("svg")
+    figures = [(run / "evaluations" / f"evaluation-00{k}.svg").read_bytes() for k in (1, 2)]
+    assert figures[0] == figures[1] and ElementTree.fromstring(figures[0]).tag.endswith("svg")
     assert main(["evaluate", str(run), "--calibration", "False", "--games", "2"]) == 0
     assert "calibration" not in saved(run, 3)
 
 
-def test_one_atom_is_told_so(tmp_path, capsys):
+def test_one_atom_gets_a_note(tmp_path, capsys):
     run = train(short_config("toy/skewed", tmp_path / "dqn", recipe="dqn", iterations=1), progress=False).run_dir.path
     assert main(["evaluate", str(run), "--risk", "cvar:0.1", "--calibration", "--games", "4"]) == 0
     printed = capsys.readouterr().out
     assert "note: recipe dqn has one atom, where cvar:0.1 chooses as the mean does" in printed
-    assert "note: one atom is a point without spread" in printed and "real rewards clipped to ±1" in printed
+    assert "note: one atom has no spread" in printed and "real rewards clipped to ±1" in printed
     assert "risk" not in saved(run)
 
 
-def test_much_randomness_and_bonuses_that_no_game_pays_are_named(tmp_path, capsys):
+def test_random_actions_and_the_munchausen_bonus_get_notes(tmp_path, capsys):
     config = short_config("toy/skewed", tmp_path / "miqn", recipe="munchausen-iqn", iterations=1)
     run = train(config, progress=False).run_dir.path
     assert main(["evaluate", str(run), "--risk", "entropic:-0.1", "--games", "4", "--epsilon", "0.5"]) == 0
     printed = capsys.readouterr().out
-    assert "those of Munchausen agents also hold its bonus" in printed and "had random actions, ε 0.5" in printed
+    assert "those of Munchausen agents include its bonus" in printed and "had random actions, ε 0.5" in printed
     assert saved(run)["risk"]["criterion"] == "entropic:-0.1"
 
 
-def test_the_mean_is_no_other_criterion(run, capsys):
+def test_the_mean_is_not_another_criterion(run, capsys):
     assert main(["evaluate", str(run), "--risk", "mean", "--games", "2"]) == 0
     assert "nothing to compare" in capsys.readouterr().out and "risk" not in saved(run)
 
@@ -98,7 +98,7 @@ def test_games_cut_too_early_for_any_calibration(tmp_path, capsys):
 
 def test_without_matplotlib_the_numbers_remain(run, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("c2d.plotting.can_draw", lambda: False)
-    monkeypatch.setattr("c2d.cli.evaluate_extras.can_draw", lambda: False)
+    monkeypatch.setattr("c2d.cli.evaluate.can_draw", lambda: False)
     assert main(["evaluate", str(run), "--calibration", "--games", "3"]) == 0
     assert "it needs matplotlib, pip install 'c2d[report]'" in capsys.readouterr().out
     assert main(["evaluate", str(run), "--calibration", "--plot", str(tmp_path / "a.svg")]) == 2
@@ -108,17 +108,20 @@ def test_without_matplotlib_the_numbers_remain(run, tmp_path, capsys, monkeypatc
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--risk", "cvr:0.1"], "unknown criterion \"cvr\". Did you mean 'cvar'?"),
+        (
+            ["--risk", "cvr:0.1"],
+            "\"cvr\"; accepted: mean, cvar:ALPHA, entropic:BETA, mean-std:C, above:X. Did you mean 'cvar'?",
+        ),
         (["--risk", "cvar:0"], "ALPHA is 0; accepted: a number above 0 and at most 1"),
-        (["--risk", "cvar"], "cvar needs a number"),
-        (["--risk", "cvar:0.1", "--games", "1"], "give --games 2 or more"),
+        (["--risk", "cvar"], 'criterion "cvar" has no number'),
+        (["--risk", "cvar:0.1", "--games", "1"], "--games is 1; accepted: at least 2"),
         (["--calibration", "--plot", "{tmp}/a.gif"], "the name must end in .svg or .png or .pdf"),
         (["--calibration", "--plot", "{tmp}/missing/a.svg"], "in a directory that exists"),
-        (["--plot", "{tmp}/a.svg"], "--plot is the picture of --calibration"),
+        (["--plot", "{tmp}/a.svg"], "--plot is given without --calibration"),
         (["--video", "{tmp}/a.gif"], "the name must end in .mp4"),
         (["--video", "{tmp}/missing/a.mp4"], "in a directory that exists"),
         (["--video", "{tmp}/a.mp4", "--video-seconds", "0"], "--video-seconds is 0; accepted: above 0"),
-        (["--video-seconds", "3"], "--video-seconds limits --video"),
+        (["--video-seconds", "3"], "--video-seconds is given without --video"),
     ],
 )
 def test_bad_input(trained, tmp_path, capsys, words, message):
@@ -128,17 +131,17 @@ def test_bad_input(trained, tmp_path, capsys, words, message):
     assert not (trained / "evaluations").exists() and not list(tmp_path.iterdir())
 
 
-def test_an_agent_that_diverged_is_told(run, capsys):
+def test_an_agent_that_diverged_gets_a_note(run, capsys):
     weights = safetensors.torch.load_file(run / "weights.safetensors")
     next(iter(weights.values())).fill_(float("nan"))
     safetensors.torch.save_file(weights, run / "weights.safetensors")
     assert main(["evaluate", str(run), "--games", "2"]) == 0
-    assert "note: the network holds numbers that are not finite" in capsys.readouterr().out
+    assert "note: the network has weights that are not finite" in capsys.readouterr().out
     assert main(["evaluate", str(run), "--games", "2", "--calibration"]) == 2
-    assert "need predicted laws" in capsys.readouterr().err
+    assert "need finite predictions" in capsys.readouterr().err
 
 
-def test_an_environment_that_cannot_be_shown_is_refused_in_one_line(run, tmp_path, capsys, monkeypatch):
+def test_an_environment_that_cannot_be_shown_is_rejected_in_one_line(run, tmp_path, capsys, monkeypatch):
     from c2d.envs.toy import ToyGame
     from c2d.errors import UserError
 

@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from c2d.errors import UserError
-from c2d.theory.distances import cramer, energy, kolmogorov, wasserstein
-from c2d.theory.laws import Laws, compress
+from c2d.theory.laws import Laws, compress, cramer, energy, kolmogorov, wasserstein
 
 RNG = np.random.default_rng(0)
 
@@ -65,7 +64,7 @@ def test_compressing_keeps_the_mean_and_states_its_error(size, seed):
     assert (error**2 <= (high - low) / size + 1e-12).all()
 
 
-def test_what_is_wrong_is_named():
+def test_bad_input_is_named():
     for atoms, probs, words in (
         ([[0.0, np.nan]], [[0.5, 0.5]], r"atoms\[0, 1\] is nan"),
         ([[0.0, 1.0]], [[1.5, -0.5]], r"probs\[0, 1\] is -0.5"),

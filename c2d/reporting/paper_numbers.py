@@ -12,8 +12,7 @@ from c2d.config import Config, flat, to_json
 from c2d.envs.games import BENCHMARK
 from c2d.envs.protocols import PROTOCOLS
 from c2d.recipes.rows import RECIPES
-from c2d.reporting.dataset import Dataset
-from c2d.reporting.ledger.entry import (
+from c2d.reporting.ledger import (
     DIFFERS,
     NEEDS_CURVES,
     PATH,
@@ -26,7 +25,7 @@ from c2d.reporting.ledger.entry import (
 )
 from c2d.reporting.published import paper_figures, paper_score_table
 from c2d.reporting.run_statistics import AGGREGATES, TITLES, intervals, profile
-from c2d.reporting.scores import CONVENTIONS, normalize
+from c2d.reporting.scores import CONVENTIONS, Dataset, normalize
 from c2d.reporting.sections import PAPER_GAMES
 
 _RESULTS = "Score table and figures"
@@ -66,13 +65,13 @@ def _score_table(dataset: Dataset) -> list[LedgerEntry]:
     """220 cells, each with a mean and a standard deviation, compared as printed."""
     printed = paper_score_table()
     games = tuple(printed)
-    found = []
+    entries = []
     for at in (10.0, 50.0, 100.0, 200.0):
         raw = dataset.matrix("C2D", games, lambda run, at=at: _TABLE.score(run, at))  # type: ignore[misc]
         cells = [(f"{mean:.1f}", f"{std:.1f}") for mean, std in zip(raw.mean(0), raw.std(0, ddof=1), strict=True)]
         same = sum(cell == printed[game][at] for cell, game in zip(cells, games, strict=True))
         different = [game for cell, game in zip(cells, games, strict=True) if cell != printed[game][at]]
-        found.append(
+        entries.append(
             LedgerEntry(
                 _RESULTS,
                 f"Score table, column {at:g}M: mean and standard deviation of {len(games)} games",
@@ -84,12 +83,12 @@ def _score_table(dataset: Dataset) -> list[LedgerEntry]:
                 f"different: {', '.join(different)}" if different else "",
             )
         )
-    return found
+    return entries
 
 
 def _aggregates(dataset: Dataset, replications: int) -> list[LedgerEntry]:
     """Aggregates at 200M: estimates within 1e-6, interval ends within a tenth of the width."""
-    found = []
+    entries = []
     for agent in _AGENTS:
         scores = dataset.scores(agent, BENCHMARK, 200.0, _FIGURES, _FIGURES.references)
         spreads = intervals(scores, AGGREGATES, replications)
@@ -99,7 +98,7 @@ def _aggregates(dataset: Dataset, replications: int) -> list[LedgerEntry]:
             left, right = expected["ci95"]
             noise = 0.1 * (right - left)
             good = abs(point - expected["point"]) <= 1e-6 and max(abs(low - left), abs(high - right)) <= noise
-            found.append(
+            entries.append(
                 LedgerEntry(
                     _RESULTS,
                     f"Aggregates at 200M: {TITLES[name]}, {agent}",
@@ -110,7 +109,7 @@ def _aggregates(dataset: Dataset, replications: int) -> list[LedgerEntry]:
                     REPRODUCED if good else DIFFERS,
                 )
             )
-    return found
+    return entries
 
 
 def _profile(dataset: Dataset) -> LedgerEntry:
@@ -157,7 +156,7 @@ def _close(what: str, command: str, gaps: np.ndarray, expected: str) -> LedgerEn
 
 def _drawn(dataset: Dataset) -> list[LedgerEntry]:
     """Figures without published numbers: redrawn from the same data, compared by eye."""
-    status: Callable[[bool], str] = lambda there: REDRAWN if there else NEEDS_CURVES  # noqa: E731
+    status: Callable[[bool], str] = lambda available: REDRAWN if available else NEEDS_CURVES  # noqa: E731
     runs = [run for run in dataset.runs.values() if run.key.agent in _AGENTS and run.key.game in BENCHMARK]
     long = [run for run in runs if run.length >= 199]
     four = [run for run in long if run.key.game in PAPER_GAMES]
@@ -240,19 +239,19 @@ _SETTING_TABLES = {
 
 def settings() -> list[LedgerEntry]:
     ours = flat(to_json(Config(env="atari/breakout", rules=PROTOCOLS["c2d-paper"], recipe=RECIPES["c2d"])))
-    found = []
+    entries = []
     for table, rows in _SETTING_TABLES.items():
         for what, (setting, factor, expected) in rows.items():
             value = ours[setting] if factor in (None, 1) else ours[setting] * factor
-            found.append(compared(_SETTINGS, f"{table}: {what} (`--{setting}`)", _COMMAND, expected, value))
+            entries.append(compared(_SETTINGS, f"{table}: {what} (`--{setting}`)", _COMMAND, expected, value))
     frames = ours["iterations"] * ours["schedule.steps-per-iteration"] * ours["rules.action-repeat"]
-    found += [
+    entries += [
         compared(_SETTINGS, 'Table "C2D settings": training volume, frames', _COMMAND, 200_000_000, frames),
         compared(_SETTINGS, "Evaluation: number of games", _GAMES, 55, len(BENCHMARK)),
         _version('Table "Atari specific settings": ALE version', "6.2", "ale-py"),
         _version('Table "C2D settings": TensorFlow version', "2.5", "torch"),
     ]
-    return found
+    return entries
 
 
 def _version(what: str, expected: str, package: str) -> LedgerEntry:

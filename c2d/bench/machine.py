@@ -1,4 +1,4 @@
-"""How fast the machine is at this minute, before we do anything: matrix products, bare emulator frames."""
+"""The current speed of the machine itself, without this package: matrix products, frames of the bare emulator."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ import torch
 from c2d.envs.games import game
 from c2d.envs.protocols import AtariRules
 
-QUIET = 0.5  # load average up to which nobody else is at work
+QUIET = 0.5  # load average up to which the machine counts as idle
 
 
 def gflops(threads: int, seconds: float, size: int = 1024) -> float:
-    """Best rate of float32 products of two square matrices, in 10⁹ operations per second."""
+    """Best rate of float32 products of square matrices, in 10⁹ operations per second."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     left, right, out = torch.rand(size, size), torch.rand(size, size), torch.empty(size, size)
     best, end = 0.0, time.perf_counter() + seconds
     try:
         while not best or time.perf_counter() < end:
-            began = time.perf_counter()
+            start = time.perf_counter()
             for _ in range(4):
                 torch.mm(left, right, out=out)
-            best = max(best, 4 * 2 * size**3 / (time.perf_counter() - began) / 1e9)
+            best = max(best, 4 * 2 * size**3 / (time.perf_counter() - start) / 1e9)
     finally:
         torch.set_num_threads(before)
     return best
 
 
 class BareEmulator:
-    """The cartridge in the emulator, with the emulator's own stickiness; no picture is taken of the screen."""
+    """The game in the emulator, with the emulator's own sticky actions; the screen is never read."""
 
     def __init__(self, key: str, rules: AtariRules, seed: int = 1) -> None:
         import ale_py
@@ -49,16 +49,16 @@ class BareEmulator:
         self._actions = self._ale.getLegalActionSet() if rules.full_action_set else self._ale.getMinimalActionSet()
 
     def play(self, choices: list[int]) -> float:
-        """Seconds for these agent steps; games that end begin anew."""
+        """Seconds for these agent steps; games that end are reset."""
         act, over = self._ale.act, self._ale.game_over
         actions = [self._actions[choice % len(self._actions)] for choice in choices]
-        began = time.perf_counter()
+        start = time.perf_counter()
         for action in actions:
             for _ in self._repeat:
                 act(action)
             if over():
                 self._ale.reset_game()
-        return time.perf_counter() - began
+        return time.perf_counter() - start
 
     def steps_per_second(self, seconds: float) -> float:
         rng, steps, spent = np.random.default_rng(1), 0, 0.0
@@ -68,8 +68,8 @@ class BareEmulator:
         return steps / spent
 
 
-def calibrate(threads: Iterable[int], bare: BareEmulator | None, seconds: float = 1.5) -> dict[str, Any]:
-    """Matrix products with each number of threads; the emulator where there is one."""
+def calibrate_machine(threads: Iterable[int], bare: BareEmulator | None, seconds: float = 1.5) -> dict[str, Any]:
+    """Rates of matrix products for each number of threads, and of the emulator if there is one."""
     result: dict[str, Any] = {"gflops": {str(n): gflops(n, seconds) for n in threads}}
     if bare is not None:
         result["bare_emulator_steps_per_second"] = bare.steps_per_second(seconds)
@@ -77,5 +77,5 @@ def calibrate(threads: Iterable[int], bare: BareEmulator | None, seconds: float 
 
 
 def load_average() -> float | None:
-    """Processes at work during the last minute; None where the system does not tell."""
+    """Average number of running processes over the last minute; None if the system does not report it."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else None

@@ -1,9 +1,9 @@
 """Predicted laws along whole games, and the discounted returns that were realized from there.
 
-Which steps count is decided by time alone, never by how a game went. A game cut by a cap hides what would have
-followed. If one was cut after T steps, then in all games only steps up to T − K count, where γ^K ≤ 1 %: what is
-hidden weighs at most that in their returns. Dropping only the last steps of the games that were cut would drop good
-games and keep bad ones. Of the steps that count, every 2^m-th is kept, so that there are not too many.
+Which steps count is decided by time alone, never by how a game went. A truncated game hides what would have followed.
+If one was truncated after T steps, then in all games only steps up to T − K count, where γ^K ≤ 1 %: what is hidden
+weighs at most that in their returns. Dropping only the last steps of the truncated games would drop good games and
+keep bad ones. Of the steps that count, every 2^m-th is kept, so that there are not too many.
 """
 
 from __future__ import annotations
@@ -14,43 +14,44 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
+from c2d.replay.buffer import learner_view
 from c2d.types import Step
 
-HIDDEN = 0.01  # weight of what a cut hides, at most
+HIDDEN = 0.01  # weight of what a truncation hides, at most
 
 
 class Sample(NamedTuple):
-    """Predictions and what came. Laws are of the action that was taken."""
+    """Predictions and what was realized. Laws are of the action that was taken."""
 
     game: np.ndarray  # [n] i64 number of the game
     returns: np.ndarray  # [n, N] f64 atoms as real returns
     probs: np.ndarray  # [n, N] f64
     realized: np.ndarray  # [n] f64 discounted return from there
     stride: int  # every so many steps of a game
-    dropped: int  # steps too near to the earliest cut, before thinning
-    cut_after: int | None  # steps of the shortest game that was cut; None: none was
+    dropped: int  # steps too near to the earliest truncation, before thinning
+    cut_after: int | None  # steps of the shortest truncated game; None: there is none
     horizon: int  # K
 
 
-class Visits:
-    """Takes down games as they are played."""
+class PredictionLog:
+    """Records games as they are played."""
 
-    def __init__(self, gamma: float, clip: float | None = None, cut_is_end: bool = False, limit: int = 8_192) -> None:
-        self.gamma, self.clip, self.limit = gamma, clip, limit
-        self.cut_is_end = cut_is_end  # whether the learner was told that a cut is an end
+    def __init__(self, gamma: float, clip: float | None = None, truncation: str = "drop", limit: int = 8_192) -> None:
+        self.gamma, self.clip, self.truncation, self.limit = gamma, clip, truncation, limit
         self.stride = 1
         self._rewards: dict[int, list[float]] = {}
-        self._ends: dict[int, list[bool]] = {}  # whether nothing follows, in the learner's eyes
-        self._cuts: list[int] = []  # steps after which games were cut
+        self._ends: dict[int, list[bool]] = {}  # whether nothing follows, as the learner sees it
+        self._cuts: list[int] = []  # steps after which games were truncated
         self._laws: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}  # (game, step) -> 2 × [N]
 
     def follow(self, number: int, step: Step, returns: Tensor, probs: Tensor) -> None:
         """One step of a game, and the law [N] predicted for it before it was made."""
         rewards, ends = self._rewards.setdefault(number, []), self._ends.setdefault(number, [])
         time = len(rewards)
-        rewards.append(step.reward if self.clip is None else max(-self.clip, min(self.clip, step.reward)))
-        ends.append(step.terminal or (step.truncated and self.cut_is_end))
-        if step.truncated and not self.cut_is_end:
+        seen = learner_view(step, self.truncation, self.clip)
+        rewards.append(seen.reward)
+        ends.append(seen.terminal)
+        if step.truncated and not seen.terminal:
             self._cuts.append(time + 1)
         if time % self.stride == 0:
             self._laws[number, time] = (returns.cpu().numpy().copy(), probs.cpu().numpy().copy())

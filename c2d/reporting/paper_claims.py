@@ -1,22 +1,25 @@
-"""What the paper claims in prose: a statistic with its interval, and whether the claim holds.
+"""What the paper claims in prose, and whether it holds.
 
-Claims about the results are judged on the published scores. Claims that need training are listed with its cost.
+Claims about the results are judged on the published scores: a statistic with its interval. Propositions are checked on
+the functions that train agents. Claims that need training are listed with their cost.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from c2d.envs.games import BENCHMARK
+from c2d.reporting import paper_numbers
 from c2d.reporting.analysis import Analysis, IntervalEstimate, ScoringOptions
-from c2d.reporting.dataset import Dataset
-from c2d.reporting.ledger.entry import (
+from c2d.reporting.ledger import (
     FAILS,
     HOLDS,
     LEDGER,
+    NEEDS_TORCH,
     PARTLY,
     PATH,
     REPORT,
@@ -38,9 +41,10 @@ from c2d.reporting.run_statistics import (
     spearman,
     spearman_interval,
 )
-from c2d.reporting.scores import CONVENTIONS, mean_atoms, normalize
+from c2d.reporting.scores import CONVENTIONS, Dataset, mean_atoms, normalize
 
 _RESULTS, _OTHER, _UNTESTED = "Claims about the results", "Other claims", "Claims that need training"
+_MATHEMATICS = "Mathematics"
 _BOTH = ("IQN", "Rainbow")
 _INTERVAL = "95 % interval"
 Statistic = Callable[[Matrix], Matrix]
@@ -84,9 +88,9 @@ class ResultClaims:
         return IntervalEstimate(float(statistic(ours) - statistic(theirs)), spread)
 
     def _above(self, name: str, words: str, statistic: Statistic, rivals: tuple[str, ...]) -> LedgerEntry:
-        found = {rival: self._difference(self.figures, rival, statistic) for rival in rivals}
+        differences = {rival: self._difference(self.figures, rival, statistic) for rival in rivals}
         other = {rival: self._difference(self.table, rival, statistic) for rival in rivals}
-        status = _together([_judge(one) for one in found.values()])
+        status = _together([_judge(one) for one in differences.values()])
         note = f"5M moving averages: {_describe(other)}"
         if name == "Mean":
             zero = Analysis(
@@ -99,44 +103,44 @@ class ResultClaims:
             f"{words} at 200M",
             LEDGER,
             "difference > 0",
-            f"{name}: {_describe(found)}",
+            f"{name}: {_describe(differences)}",
             _INTERVAL,
             status,
             note,
         )
 
     def _par(self, name: str, words: str, statistic: Statistic) -> LedgerEntry:
-        found = self._difference(self.figures, "IQN", statistic)
+        difference = self._difference(self.figures, "IQN", statistic)
         other = self._difference(self.table, "IQN", statistic)
-        status = HOLDS if _holds_zero(found) else FAILS
-        ours, note = f"{name}: {_describe({'IQN': found})}", f"5M moving averages: {_describe({'IQN': other})}"
+        status = HOLDS if _holds_zero(difference) else FAILS
+        ours, note = f"{name}: {_describe({'IQN': difference})}", f"5M moving averages: {_describe({'IQN': other})}"
         return LedgerEntry(_RESULTS, f"{words} at 200M", LEDGER, "interval holds 0", ours, _INTERVAL, status, note)
 
     def _not_worse(self) -> LedgerEntry:
-        found = self._difference(self.figures, "Rainbow", iqm)
+        difference = self._difference(self.figures, "Rainbow", iqm)
         other = self._difference(self.table, "Rainbow", iqm)
         return LedgerEntry(
             _RESULTS,
             "State of the art, comparable to Rainbow: not worse in the IQM at 200M",
             LEDGER,
             "interval not below 0",
-            f"IQM: {_describe({'Rainbow': found})}",
+            f"IQM: {_describe({'Rainbow': difference})}",
             _INTERVAL,
-            FAILS if _judge(found) == FAILS else HOLDS,
+            FAILS if _judge(difference) == FAILS else HOLDS,
             f"5M moving averages: {_describe({'Rainbow': other})}",
         )
 
     def _gap(self) -> LedgerEntry:
-        found = self._difference(self.figures, "C51", optimality_gap)
+        difference = self._difference(self.figures, "C51", optimality_gap)
         other = self._difference(self.table, "C51", optimality_gap)
         return LedgerEntry(
             _RESULTS,
             "The optimality gap is worse than C51's: weaker where C2D is weak",
             LEDGER,
             "difference > 0 (less is better)",
-            f"Optimality gap: {_describe({'C51': found})}",
+            f"Optimality gap: {_describe({'C51': difference})}",
             _INTERVAL,
-            _judge(found),
+            _judge(difference),
             f"5M moving averages: {_describe({'C51': other})}",
         )
 
@@ -146,9 +150,9 @@ class ResultClaims:
         def share(scores: Matrix) -> Matrix:
             return profile(scores, np.array([1.0]))[..., 0]
 
-        found = {rival: self._difference(self.figures, rival, share) for rival in _BOTH}
-        status = _together([_judge(IntervalEstimate(-one.point, _flipped(one))) for one in found.values()])
-        ours = f"share of runs above 1: {float(share(self.figures.scores('C2D'))):.3f}; {_describe(found)}"
+        differences = {rival: self._difference(self.figures, rival, share) for rival in _BOTH}
+        status = _together([_judge(IntervalEstimate(-one.point, _flipped(one))) for one in differences.values()])
+        ours = f"share of runs above 1: {float(share(self.figures.scores('C2D'))):.3f}; {_describe(differences)}"
         words = "At τ = 1 C2D is worse than IQN and Rainbow: fewer games with human-like performance"
         return LedgerEntry(_RESULTS, words, LEDGER, "difference < 0", ours, _INTERVAL, status)
 
@@ -179,13 +183,13 @@ class ResultClaims:
     def _behind(self) -> LedgerEntry:
         """At 150M, from the bundled table."""
         at = analysis(self.dataset, "table", self.replications, 150.0)
-        found = {rival: self._difference(at, rival, iqm) for rival in _BOTH}
+        differences = {rival: self._difference(at, rival, iqm) for rival in _BOTH}
         verdicts = [
-            HOLDS if _judge(IntervalEstimate(-f.point, _flipped(f))) == HOLDS else FAILS for f in found.values()
+            HOLDS if _judge(IntervalEstimate(-f.point, _flipped(f))) == HOLDS else FAILS for f in differences.values()
         ]
         status = HOLDS if set(verdicts) == {HOLDS} else FAILS if set(verdicts) == {FAILS} else PARTLY
         words = "Slow at first: more than 150M frames until comparable to IQN and Rainbow in the IQM"
-        ours = f"IQM at 150M: {_describe(found)}"
+        ours = f"IQM at 150M: {_describe(differences)}"
         return LedgerEntry(
             _RESULTS, words, LEDGER, "difference < 0 at 150M", ours, _INTERVAL, status, "5M moving averages"
         )
@@ -208,11 +212,11 @@ class ResultClaims:
 
     def _long_term(self) -> LedgerEntry:
         early = analysis(self.dataset, "table", self.replications, 150.0)
-        found = {}
+        gains = {}
         for rival in _BOTH:
             now, then = self._difference(self.table, rival, iqm), self._difference(early, rival, iqm)
-            found[rival] = now.point - then.point
-        text = ", ".join(f"{rival} {gain:+.3f}" for rival, gain in found.items())
+            gains[rival] = now.point - then.point
+        text = ", ".join(f"{rival} {gain:+.3f}" for rival, gain in gains.items())
         return LedgerEntry(
             _RESULTS,
             "The IQM indicates better long-term performance than the baselines",
@@ -220,7 +224,7 @@ class ResultClaims:
             "gains on both from 150M to 200M",
             f"change of the difference in IQM: {text}",
             "sign",
-            HOLDS if all(gain > 0 for gain in found.values()) else PARTLY,
+            HOLDS if all(gain > 0 for gain in gains.values()) else PARTLY,
             "only an indication: no run is longer than 200M",
         )
 
@@ -251,11 +255,11 @@ class ResultClaims:
             "large rewards (mean size of one)": size,
             "both (mean absolute reward per step)": density * size,
         }
-        found = []
+        entries = []
         for words, values in measures.items():
             point, (low, high) = float(spearman(gap, values)), spearman_interval(gap, values)
             estimate = IntervalEstimate(point, (low, high))
-            found.append(
+            entries.append(
                 LedgerEntry(
                     _RESULTS,
                     f"C2D excels where rewards are frequent and large, lags where sparse and small: {words}",
@@ -267,7 +271,7 @@ class ResultClaims:
                     "rewards under random play, 20,000 steps per game; the size is 0 for a game without rewards",
                 )
             )
-        return found
+        return entries
 
 
 def _normal(of: Analysis, rows: Matrix) -> Matrix:
@@ -301,19 +305,15 @@ def _holds_zero(estimate: IntervalEstimate) -> bool:
     return estimate.interval is not None and estimate.interval[0] <= 0 <= estimate.interval[1]
 
 
-def _describe(found: dict[str, IntervalEstimate]) -> str:
+def _describe(differences: dict[str, IntervalEstimate]) -> str:
     parts = []
-    for rival, one in found.items():
+    for rival, one in differences.items():
         spread = "" if one.interval is None else f" ({one.interval[0]:+.3f}, {one.interval[1]:+.3f})"
         parts.append(f"C2D − {rival} {one.point:+.3f}{spread}")
     return "; ".join(parts)
 
 
 # ------------------------------------------------------------------------------------------------ other claims
-
-
-def result_claims(dataset: Dataset, replications: int) -> list[LedgerEntry]:
-    return ResultClaims(dataset, replications).entries()
 
 
 def other_claims(dataset: Dataset) -> list[LedgerEntry]:
@@ -360,6 +360,59 @@ def _support(dataset: Dataset) -> LedgerEntry:
     )
 
 
+# ------------------------------------------------------------------------------------------------- mathematics
+#
+# The paper's propositions, checked on the functions that train agents. PyTorch is imported only when `propositions` is
+# called, through `c2d.theory`. If that fails, the entries say so.
+
+
+_COUNTEREXAMPLE = "Proposition: the fixed point of T_h need not give an optimal policy (stochastic MDP)"
+_BELLMAN = "Proposition: iterates of the conjugated operator have Bellman's means (random MDP, 6 iterations)"
+_TRANSLATION = "The Cramér distance is translation invariant (Algorithm 1, 32 atoms)"
+_SCALE = "The Cramér distance is scale sensitive, ℓ₂ ∝ √γ (Algorithm 1, 32 atoms)"
+
+
+def propositions() -> list[LedgerEntry]:
+    try:
+        from c2d.theory import statements
+        from c2d.theory.examples import counterexample
+        from c2d.theory.homeomorphism import named
+    except ImportError as error:
+        return [_unavailable(what, str(error)) for what in (_COUNTEREXAMPLE, _BELLMAN, _TRANSLATION, _SCALE)]
+    example = counterexample(named("h"), prize=100.0)
+    best, chosen = example.choice["T*"], example.choice["T_h"]
+    errors = statements.cramer_errors()
+    return [
+        LedgerEntry(
+            _MATHEMATICS,
+            _COUNTEREXAMPLE,
+            LEDGER,
+            "optimal a, chosen b",
+            f"R = 100, r = {example.sure:.2f}: optimal {best} ({example.high:.2f} > {example.sure:.2f}), T_h chooses "
+            f"{chosen} ({example.low:.2f} < {example.sure:.2f})",
+            "exact",
+            HOLDS if (best, chosen) == ("a", "b") else FAILS,
+        ),
+        _small(_BELLMAN, statements.bellman_error(), 1e-9, "largest difference "),
+        _small(_TRANSLATION, errors["translation"], 1e-12),
+        _small(_SCALE, errors["scale"], 1e-12),
+    ]
+
+
+def _small(what: str, error: float, tolerance: float, prefix: str = "") -> LedgerEntry:
+    """A difference that must be 0 up to rounding."""
+    status = HOLDS if error < tolerance else FAILS
+    limit = f"1e{round(math.log10(tolerance))}"
+    return LedgerEntry(_MATHEMATICS, what, LEDGER, "difference 0", f"{prefix}{error:.1e}", limit, status)
+
+
+def _unavailable(what: str, reason: str) -> LedgerEntry:
+    return LedgerEntry(_MATHEMATICS, what, LEDGER, "–", "–", "–", NEEDS_TORCH, f"not checked here: {reason}")
+
+
+# ------------------------------------------------------------------------------------- claims that need training
+
+
 def untested_claims() -> list[LedgerEntry]:
     suite = "33,000M frames (55 games × 3 seeds × 200M)"
     return [
@@ -402,4 +455,19 @@ def untested_claims() -> list[LedgerEntry]:
             suite,
             "published runs differ in clipping, life loss, normalization and padding at the same time",
         ),
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------- the ledger
+
+
+def ledger_entries(dataset: Dataset, replications: int) -> list[LedgerEntry]:
+    """Every number, table, figure and claim of the paper with our value and a verdict."""
+    return [
+        *paper_numbers.tables_and_figures(dataset, replications),
+        *ResultClaims(dataset, replications).entries(),
+        *other_claims(dataset),
+        *propositions(),
+        *untested_claims(),
+        *paper_numbers.settings(),
     ]
