@@ -44,9 +44,9 @@ class Tally:
     gradient_norm_max: float = 0.0  # before clipping
 
     def check(self) -> None:
-        """ValueError if it is not one that a run can have."""
+        """ValueError if a run cannot have it."""
         if not isinstance(self.scores, list) or type(self.updates) is not int or self.updates < 0:
-            raise ValueError("the tally holds something else than scores and a count of updates")
+            raise ValueError("the tally holds something other than scores and a count of updates")
         for value in (*self.scores, self.loss_sum, self.atom_min, self.atom_max, self.gradient_norm_max):
             if type(value) not in (int, float) or (abs(value) > 1e300 and not math.isinf(value)):
                 raise ValueError(f"the tally holds {str(value)[:40]!r}, which is not a number")
@@ -100,7 +100,7 @@ class Session:
         self.step = 0  # training steps made
         self.iteration = 0  # iterations completed
         self.tally = Tally()
-        self.mismatch: str | None = None  # why the game of a checkpoint could not be continued
+        self.mismatch: str | None = None  # why the game of a checkpoint could not be resumed
         self.sound = True  # whether the run can be continued from this state: not in the middle of learning
 
     @property
@@ -110,7 +110,7 @@ class Session:
 
     @property
     def steps_made(self) -> int:
-        """Random ones included."""
+        """Including random ones."""
         return self.history + self.step
 
     @property
@@ -188,7 +188,7 @@ class Session:
         return record
 
     def state(self) -> dict[str, Any]:
-        """All plain values that the rest of the run depends on; arrays are `tensors` and the replay."""
+        """All plain values that the rest of the run depends on; arrays are in `tensors` and the replay."""
         return {
             "history": self.history,
             "step": self.step,
@@ -206,7 +206,7 @@ class Session:
         return {**self.learner.tensors(), "observation": torch.from_numpy(self.rollout.streams[0].stack.obs)}
 
     def restore(self, state: dict[str, Any]) -> str | None:
-        """Continue from `state`, after tensors and replay were put back. Returns what could not be continued."""
+        """Resume from `state`, after tensors and replay were restored. Returns why the game could not be resumed."""
         counters = [state[name] for name in ("history", "step", "iteration", "updates")]
         if any(type(counter) is not int or not 0 <= counter <= _LARGEST_COUNT for counter in counters):
             raise ValueError(f"counters are {str(counters)[:80]}")
