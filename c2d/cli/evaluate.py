@@ -58,6 +58,8 @@ class Evaluate:
     """Environment to play instead of the run's. A class of your own, my_package.my_module:MyEnv, must be named here."""
     phi: str | None = None
     """A φ of your own that the run uses, my_package.my_module:my_phi, must be named here."""
+    trust: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """A part of your own that the run uses, my_package.my_module:MyHead; can be given several times."""
     device: str = "cpu"
     """Where the network lives: cpu, cuda, cuda:1, ..."""
     threads: int | None = None
@@ -76,8 +78,8 @@ def main(arguments: Sequence[str]) -> None:
 
     extras = Extras(chosen)
     prepare_torch(chosen.device, chosen.threads)
-    if chosen.phi is not None:
-        trust(chosen.phi)
+    for name in (*chosen.trust, chosen.phi or ""):
+        trust(name)
     subject = open_run(chosen.run, chosen.env, chosen.device, chosen.cap_steps)
     epsilon = subject.config.recipe.schedule.epsilon_eval if chosen.epsilon is None else chosen.epsilon
     print(printable(headline(subject, chosen, epsilon)))

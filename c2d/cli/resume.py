@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from c2d.cli.settings import parse, peek
+from c2d.cli.settings import parse, peek, take_trust
 from c2d.config import Config, validate
 from c2d.envs.names import require_trusted_env
 from c2d.errors import UserError
@@ -22,7 +22,8 @@ Go on with a run from its last checkpoint, as if it had never stopped. RUN is th
   --iterations N     train up to N iterations altogether; may be more than before
   --threads N        CPU threads; another number than before is allowed, but the results may differ by rounding
   --device D         likewise
-  --env MODULE:CLASS needed again for a class of your own: code is never imported because a file names it
+  --env MODULE:CLASS needed again for an environment of your own: code is never imported because a file names it
+  --trust MODULE:CLASS  likewise for a part of your own, such as a head; may be given several times
   --fork NEW_RUN     leave RUN alone and go on in a new directory; then every other setting may change too,
                      such as --optim.learning-rate (c2d train --help lists them)"""
 
@@ -66,7 +67,7 @@ def _warn(text: str) -> None:
 
 def read(words: list[str]) -> tuple[Config, Path]:
     """The config to go on with, and the run to go on from."""
-    env, words = peek(words, "--env", remove=True)
+    env, words = peek(take_trust(words), "--env", remove=True)
     target, words = peek(words, "--fork", remove=True)
     if words[0].startswith("-"):
         raise UserError("the run comes first: c2d resume RUN [settings]")
@@ -75,8 +76,7 @@ def read(words: list[str]) -> tuple[Config, Path]:
         raise UserError(f"{source} is not a run directory: it does not exist or is a file")
     before = read_old(source)
     require_trusted_env(before.env, env)
+    trust(peek(words, "--phi.kind")[0] or "")
     config = parse(dataclasses.replace(before, run_dir=str(target or source)), words, prog="c2d resume RUN")
-    if peek(words, "--phi.kind")[0] is not None:
-        trust(config.recipe.phi.kind)
     validate(config)
     return config, source

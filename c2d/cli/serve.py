@@ -43,7 +43,7 @@ class Serve:
     token: str | None = None
     """The token for a public --host, at least 16 letters and digits. Default: a new one, which is printed."""
     trust: tuple[str, ...] = ()
-    """Code of your own that runs use, my_package.my_module:MyEnv or :my_phi, and that may be imported."""
+    """Code of your own that runs use, my_package.my_module:MyEnv, :my_phi or :MyHead, and that may be imported."""
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from c2d.cli.settings import options
+from c2d.cli.settings import options, take_trust
 from c2d.errors import UserError
 from c2d.formatting import printable
 
@@ -45,6 +45,8 @@ class Conditions:
     """Copy results through Ray even to nodes that see the same disk; other nodes always do."""
     dry_run: bool = False
     """Show the plan with its time, memory and disk, and run nothing."""
+    trust: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """A part of your own that the runs use, my_package.my_module:MyHead; can be given several times."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ def ablate(arguments: Sequence[str]) -> None:
     chosen = options(Ablate, _gathered(arguments), "c2d ablate", text)
     from c2d.sweep.shipped import ablation_plan
 
+    _trust(chosen)
     _go(_changed(ablation_plan(chosen.plan), chosen), chosen)
 
 
@@ -142,13 +145,11 @@ def _gathered(words: Sequence[str]) -> list[str]:
 
 
 def _plan(chosen: Sweep) -> Plan:
-    from c2d.recipes.user_code import trust
     from c2d.sweep.plan import Plan
     from c2d.sweep.planfile import SUFFIXES, read_plan, split
     from c2d.sweep.shipped import PLANS, shipped_plan
 
-    for kind in _settings(chosen).get("phi.kind", ()):
-        trust(str(kind))
+    _trust(chosen)
     if chosen.plan.endswith(SUFFIXES):
         plan = read_plan(Path(chosen.plan), tuple(split(chosen.envs)))
         return _changed(plan, replace(chosen, envs="") if _only_names_code(chosen.envs) else chosen)
@@ -160,6 +161,14 @@ def _plan(chosen: Sweep) -> Plan:
             "or c2d sweep --recipes c2d,c51 --envs minatar/*"
         )
     return _changed(Plan("sweep", (), ()), chosen)
+
+
+def _trust(chosen: Sweep) -> None:
+    """Code that the command line names may be imported."""
+    from c2d.recipes.user_code import trust
+
+    for name in (*chosen.trust, *(str(value) for values in _settings(chosen).values() for value in values)):
+        trust(name)
 
 
 def _only_names_code(envs: str) -> bool:
@@ -263,6 +272,7 @@ def _status(words: list[str]) -> None:
     from c2d.sweep.directory import SweepDir
     from c2d.sweep.status import lines
 
+    words = take_trust(words)
     if len(words) != 1 or words[0].startswith("-"):
         raise UserError("which sweep? c2d sweep status DIR, a directory that `c2d sweep` made")
     print(printable("\n".join(lines(SweepDir(words[0])))))
@@ -278,8 +288,8 @@ def _retry(words: list[str]) -> None:
     from c2d.sweep.planfile import split
     from c2d.sweep.sweep import Order, sweep
 
-    if chosen.phi is not None:
-        trust(chosen.phi)
+    for name in (*chosen.trust, chosen.phi or ""):
+        trust(name)
     where = Path(chosen.directory)
     listing = listing_of(where, chosen.failed, tuple(split(chosen.envs)), chosen.threads, _device(chosen))
     sweep(Order("retry", listing, where, _terms(chosen), Rates(chosen.rate), True, chosen.dry_run), _print)

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from c2d.nets import native
-from c2d.nets.heads import NoisyLinear
 
 # How a normalization layer takes its statistics; set only by `network.with_mode`.
 NormMode = Literal["running", "batch", "update"]
@@ -168,14 +167,18 @@ def initialize(module: nn.Module, rng: torch.Generator, how: Initializer = "glor
     """Initial weights, all from `rng`, and biases of 0. Glorot uniform is Keras' default; noisy layers have their own.
 
     PyTorch's layers come with weights of the global generator. So a layer whose weights this function does not know
-    is an error: it would start from them. Parameters that start at a constant are named in the layer's `constants`.
+    is an error: it would start from them. Parameters that start at a constant are named in the layer's `constants`;
+    a layer with a method `initialize(rng)` draws its own, and those of all layers within it.
     """
+    done: set[int] = set()
     for layer in module.modules():
         known: set[str] = set(getattr(layer, "constants", ()))
-        if isinstance(layer, NoisyLinear):
-            layer.initialize(rng)
-            known |= {"weight", "bias"}
-        elif isinstance(layer, nn.Linear | nn.Conv2d):
+        known |= {name for name, parameter in layer.named_parameters(recurse=False) if id(parameter) in done}
+        if callable(own := getattr(layer, "initialize", None)):
+            own(rng)
+            done |= {id(parameter) for parameter in layer.parameters()}
+            continue
+        if isinstance(layer, nn.Linear | nn.Conv2d) and "weight" not in known:
             INITIALIZERS[how](layer.weight, generator=rng)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)

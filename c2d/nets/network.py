@@ -2,47 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from c2d.nets.heads import Head
 from c2d.nets.layers import BatchNormReLU, NormMode
 from c2d.types import Purpose, ReturnDist
 
 MODES: dict[Purpose, NormMode] = {"act": "running", "choose": "batch", "predict": "update", "target": "batch"}
 
 
-class Head(Protocol):
-    """features -> the law of every action."""
+class Encoder(Protocol):
+    """A module from observations to features."""
 
-    samples: bool  # whether the law to choose by is another than the one to bootstrap from
+    features: int  # D
 
-    def __call__(
-        self,
-        features: Tensor,
-        purpose: Purpose,
-        rng: torch.Generator | None = None,  # of noise and fractions; None: means and midpoints
-        like: ReturnDist | None = None,  # the prediction whose fractions a target takes over, in FQF
-    ) -> ReturnDist: ...  # [B, D] -> [B, A, N]
+    def __call__(self, obs: Tensor) -> Tensor: ...  # [B, *obs] u8 or f32 -> [B, D] f32
 
-    def diagnostics(self) -> dict[str, float]:
-        """What is worth recording of the head, unknown to the learner."""
-        ...
+    def modules(self) -> Iterator[nn.Module]: ...
 
 
 class ValueNetwork(nn.Module):
     """Observation -> ReturnDist [B, A, N]. Every pass names its purpose; modes are never set elsewhere."""
 
-    def __init__(self, encoder: nn.Module, head: nn.Module) -> None:
+    def __init__(self, encoder: Encoder, head: Head) -> None:
         super().__init__()
         self.encoder, self.head = encoder, head
         self._norms = [layer for layer in encoder.modules() if isinstance(layer, BatchNormReLU)]
 
     def features(self, obs: Tensor, purpose: Purpose) -> Tensor:  # [B, *obs] -> [B, D]
         with_mode(self._norms, purpose)
-        out: Tensor = self.encoder(obs)
-        return out
+        return self.encoder(obs)
 
     def forward(
         self, obs: Tensor, purpose: Purpose, rng: torch.Generator | None = None, like: ReturnDist | None = None
@@ -60,8 +53,7 @@ class ValueNetwork(nn.Module):
 
     def diagnostics(self) -> dict[str, float]:
         """What the head finds worth recording."""
-        found: dict[str, float] = self.head.diagnostics()  # type: ignore[operator]  # nn.Module hides the type
-        return found
+        return self.head.diagnostics()
 
 
 def with_mode(norms: list[BatchNormReLU], purpose: Purpose) -> None:

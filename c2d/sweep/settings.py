@@ -8,7 +8,8 @@ from typing import Any
 
 from c2d.config import Config, flat, from_json, to_json
 from c2d.errors import UserError, did_you_mean
-from c2d.recipes.recipe import PARTS, exchange
+from c2d.recipes.part import PARTS
+from c2d.recipes.recipe import exchange
 
 Value = int | float | bool | str | None | list[Any]
 Settings = Mapping[str, Value]

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from c2d.agents.agent import Agent
-from c2d.agents.build import BOOTSTRAPS
 from c2d.nets.network import ValueNetwork
 from c2d.returns.bellman import Laws, at_action, backup
 from c2d.returns.losses import cramer
@@ -48,7 +47,7 @@ def bellman_target(agent: Agent, target: ValueNetwork, transition: Transition) -
         indices=torch.zeros(1, dtype=torch.int64),
     )
     predicted = agent.network(batch.obs, "act")  # [1, A, N]
-    bootstrap = BOOTSTRAPS[type(agent.recipe.bootstrap)](agent.recipe.bootstrap)
+    bootstrap = agent.recipe.bootstrap.build()
     law = target(batch.next_obs, "act", None, predicted)
     choose = agent.network(batch.next_obs, "act") if bootstrap.online_chooses else law
     now = target(batch.obs, "act") if bootstrap.needs_target_now else None
