@@ -15,7 +15,7 @@ import tyro
 from c2d.envs.make import default_rules, spec_of
 from c2d.envs.names import resolve
 from c2d.envs.protocols import PROTOCOLS, AtariRules, GymRules, MinAtarRules, Rules
-from c2d.errors import UserError, did_you_mean
+from c2d.errors import UserError, did_you_mean, unknown_name
 from c2d.files import SMALL, read_json
 from c2d.recipes.part import PARTS, Part, find_json_class, json_name
 from c2d.recipes.parts import PhiSpec
@@ -90,8 +90,7 @@ def default_config(env: str, recipe: str = "c2d", protocol: str | None = None, *
     if name.family == "atari":
         protocol = protocol or "c2d-paper"
         if protocol not in PROTOCOLS:
-            hint = did_you_mean(protocol, PROTOCOLS)
-            raise UserError(f'unknown protocol "{protocol}".{hint} Protocols: {", ".join(PROTOCOLS)}')
+            raise unknown_name("protocol", protocol, PROTOCOLS)
         rules = PROTOCOLS[protocol]
     elif protocol not in (None, "default"):
         raise UserError(f'protocol "{protocol}" is for Atari games; {name.canonical} takes settings under --rules only')

@@ -23,3 +23,10 @@ def did_you_mean(wrong: str, accepted: Iterable[str]) -> str:
     names = {name.lower(): name for name in accepted}
     near = difflib.get_close_matches(wrong.lower(), list(names), n=3, cutoff=0.6)
     return f" Did you mean {' or '.join(repr(names[name]) for name in near)}?" if near else ""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], accepted: str | None = None) -> UserError:
+    """The error for a name that is not among the known ones: what is accepted, and a suggestion."""
+    names = list(known)
+    hint = did_you_mean(name, names)
+    return UserError(f'unknown {kind} "{name}"; accepted: {accepted or ", ".join(names)}{"." * bool(hint)}{hint}')

@@ -1,6 +1,7 @@
 """Tests run beside each other: one thread each, or two cores collapse under four threads."""
 
 import os
+import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -14,6 +15,8 @@ from hypothesis import settings
 
 from c2d.envs import resize
 from c2d.nets import native
+from c2d.recipes.part import PARTS
+from c2d.recipes.user_code import TRUSTED
 
 torch.set_num_threads(1)
 settings.register_profile("same", derandomize=True, database=None, deadline=None)
@@ -21,7 +24,7 @@ settings.load_profile("same")
 
 
 # Half a minute of the core for `make test-fast`: mathematics, networks, replay, learner, names.
-FAST = ("returns/", "replay/", "agents/", "nets/", "envs/test_names", "test_api.py", "theory/test_formulas")
+FAST = ("returns/", "replay/", "recipes/", "agents/", "nets/", "envs/test_names", "test_api.py", "theory/test_formulas")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -31,6 +34,29 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker("fast")
         if "C2D_PUBLISHED" not in os.environ and item.get_closest_marker("published"):
             item.add_marker(pytest.mark.skip(reason="C2D_PUBLISHED names no directory of published data"))
+
+
+@pytest.fixture
+def own_modules(monkeypatch):
+    """Modules that a test imports, and parts that they declare, are gone after it. Calling it forgets them at once."""
+    for slot, parts in PARTS.items():
+        monkeypatch.setitem(PARTS, slot, dict(parts))
+    path = list(sys.path)
+
+    def forget():
+        for name in [
+            name for name in sys.modules if name.rpartition(".")[2] in ("my_parts", "own_parts", "broken_parts")
+        ]:
+            del sys.modules[name]
+        for parts in PARTS.values():
+            for name in [name for name in parts if ":" in name]:
+                del parts[name]
+        TRUSTED.clear()
+
+    forget()
+    yield forget
+    forget()
+    sys.path[:] = path
 
 
 @pytest.fixture(autouse=True)

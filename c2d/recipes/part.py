@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from c2d.errors import UserError, did_you_mean
+from c2d.errors import UserError, unknown_name
 from c2d.recipes.user_code import imported, is_user_code, require_trusted
 
 if TYPE_CHECKING:
@@ -133,8 +133,9 @@ class BootstrapSpec(Part, slot="bootstrap", about="which return distribution the
 class SamplerSpec(Part, slot="sampler", about="which transitions an update learns from"):
     """Declares a sampler."""
 
-    def build(self, capacity: int) -> Sampler:
-        raise NotImplementedError(f"{type(self).__name__} has no build(self, capacity)")
+    def build(self, capacity: int, streams: int = 1) -> Sampler:
+        """For `capacity` slots altogether, in as many rings of equal length as there are streams."""
+        raise NotImplementedError(f"{type(self).__name__} has no build(self, capacity, streams)")
 
 
 @dataclass(frozen=True)
@@ -168,8 +169,7 @@ def find_part(slot: str, name: str) -> type[Part]:
             raise UserError(f'{slot} "{name}" is not a subclass of c2d.recipes.part.{base.__name__}')
         return check_declaration(part)
     if name not in known:
-        accepted = f"{', '.join(known)}, or your own as my_module:MyClass"
-        raise UserError(f'unknown {slot} "{name}".{did_you_mean(name, known)} Accepted: {accepted}')
+        raise unknown_name(slot, name, known, f"{', '.join(known)}, or your own as my_module:MyClass")
     return check_declaration(known[name])
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from c2d.envs.spec import EnvSpec
-from c2d.errors import UserError, did_you_mean
+from c2d.errors import UserError, unknown_name
 from c2d.recipes.part import BootstrapSpec, EncoderSpec, HeadSpec, LossSpec, OptimizerSpec, SamplerSpec
 from c2d.recipes.user_code import imported, is_user_code, require_trusted
 from c2d.validation import (
@@ -285,8 +285,7 @@ class PhiSpec:
         if self.kind in KINDS:
             return KINDS[self.kind](self.beta, self.eps)
         if not is_user_code(self.kind):
-            accepted = f"{', '.join(KINDS)}, or your own as my_module:my_phi"
-            raise UserError(f'unknown φ "{self.kind}".{did_you_mean(self.kind, KINDS)} Accepted: {accepted}')
+            raise unknown_name("φ", self.kind, KINDS, f"{', '.join(KINDS)}, or your own as my_module:my_phi")
         require_trusted(self.kind, "φ")
         phi = imported(self.kind)
         if not isinstance(phi, Phi):
@@ -418,7 +417,7 @@ class Munchausen(BootstrapSpec, name="munchausen"):
 class Uniform(SamplerSpec, name="uniform"):
     """Uniform sampling with replacement."""
 
-    def build(self, capacity: int) -> Sampler:
+    def build(self, capacity: int, streams: int = 1) -> Sampler:
         from c2d.replay.samplers import UniformSampler
 
         return UniformSampler(capacity)
@@ -435,7 +434,7 @@ class Prioritized(SamplerSpec, name="prioritized"):
     eps: Annotated[float, positive(": a transition without a loss would never be drawn again")] = 1e-10
     """Added to the loss, so that every transition can be drawn again."""
 
-    def build(self, capacity: int) -> Sampler:
+    def build(self, capacity: int, streams: int = 1) -> Sampler:
         from c2d.replay.samplers import PrioritizedSampler
 
         return PrioritizedSampler(capacity, self.exponent, self.weight_exponent, self.eps)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from c2d.envs.spec import EnvSpec
-from c2d.errors import UserError, did_you_mean
+from c2d.errors import unknown_name
 from c2d.recipes.part import HeadSpec, with_known
 from c2d.recipes.parts import (
     Adam,
@@ -170,7 +170,7 @@ RECIPES: dict[str, Recipe] = {name: row.recipe for name, row in ROWS.items()}
 def find(name: str) -> Recipe:
     """The row of this name, at the scale of Atari."""
     if name not in RECIPES:
-        raise UserError(f'unknown recipe "{name}".{did_you_mean(name, RECIPES)} Recipes: {", ".join(RECIPES)}')
+        raise unknown_name("recipe", name, RECIPES)
     return RECIPES[name]
 
 

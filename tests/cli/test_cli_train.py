@@ -68,7 +68,7 @@ def test_config_file_then_settings(tmp_path):
     config = read(["--config", str(path), "--iterations", "4"])
     assert (config.env, config.seed, config.iterations, config.run_dir) == ("gym/CartPole-v1", 9, 4, None)
     assert read(["gym/Acrobot-v1", f"--config={path}"]).env == "gym/Acrobot-v1"
-    with pytest.raises(UserError, match="--config already says which recipe"):
+    with pytest.raises(UserError, match="--config already has a recipe"):
         read(["--config", str(path), "--recipe", "c2d-channel"])
 
 
@@ -84,7 +84,7 @@ def test_config_file_then_settings(tmp_path):
         (["breakout", "--protocol", "dopamin"], 'unknown protocol "dopamin"'),
         (["minatar/breakout", "--protocol", "dopamine"], "is for Atari games"),
         (["breakout", "--encoder", "resnet"], 'unknown encoder "resnet"'),
-        (["gym/CartPole-v1", "--encoder", "nature"], "takes picture observations"),
+        (["gym/CartPole-v1", "--encoder", "nature"], "takes image observations"),
         (["breakout", "--encoder", "mlp"], "takes vector observations"),
         (["breakout", "--head.atom", "3"], "--head.atom"),
         (["breakout", "--head.atoms", "many"], "many"),
@@ -98,9 +98,9 @@ def test_config_file_then_settings(tmp_path):
         (["breakout", "--rules.sticky", "2"], "from 0 to 1"),
         (["breakout", "--rules.frame-size", "20"], "too small"),
         (["gym/CartPole-v1", "--noisy", "--iterations", "0"], "--iterations is 0"),  # a switch alone is understood
-        (["gym/CartPole-v1", "--noisy", "maybe"], "--noisy takes True or False, not 'maybe'"),
+        (["gym/CartPole-v1", "--noisy", "maybe"], '--noisy takes True or False, not "maybe"'),
         (["breakout", "--rules.sticky", "2"], "--rules.sticky is 2.0; accepted: a probability from 0 to 1"),
-        (["gym/CartPole-v1", "--tensorboard", "maybe"], "--tensorboard takes True or False, not 'maybe'"),
+        (["gym/CartPole-v1", "--tensorboard", "maybe"], '--tensorboard takes True or False, not "maybe"'),
         (["gym/CartPole-v1", "--device", "nonsense"], "--device nonsense cannot be used here"),
         (["gym/CartPole-v1", "--device", "cuda:99"], "--device cuda:99 cannot be used here"),
         (["gym/CartPole-v1", "--device", "meta"], "--device meta cannot be used here"),
@@ -139,7 +139,7 @@ def test_mistakes_get_one_line(words, message, capsys, tmp_path, monkeypatch):
         ("--optim.learning-rate", "0", "greater than 0"),
         ("--optim.learning-rate-final", "-1", "0 or greater"),
         ("--optim.decay-updates", "-1", "0 or greater"),
-        ("--optim.eps", "-1", "0 or greater"),
+        ("--optim.eps", "-1", "greater than 0: weights without"),
         ("--optim.eps", "0", "greater than 0"),
         ("--optim.beta1", "1", "from 0 to below 1"),
         ("--optim.beta2", "-0.1", "from 0 to below 1"),
