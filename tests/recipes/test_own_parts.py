@@ -145,6 +145,19 @@ def test_from_python_passing_it_is_naming_it(tmp_path):
     assert NAME in TRUSTED and c2d.load(tmp_path / "run").recipe.head == own()(size=4)
 
 
+def test_a_plan_of_a_sweep_does_not_import_it(tmp_path, capsys, monkeypatch, own_modules):
+    monkeypatch.chdir(tmp_path)
+    Path("plan.toml").write_text(
+        f'recipes = ["c51"]\nenvs = ["toy/sure"]\nseeds = 1\n[settings]\nhead = "{NAME}"\n"head.size" = 4\n'
+    )
+    assert f"add --trust {NAME}" in rejected(capsys, "sweep", "plan.toml", "--dry-run")
+    assert main(["sweep", "plan.toml", "--dry-run", "--trust", NAME]) == 0
+    own_modules()
+    words = ["sweep", "--recipes", "c51", "--envs", "toy/sure", "--dry-run", "--set", f"head={NAME}"]
+    assert main([*words, "--set", "head.size=4"]) == 0
+    assert "--head.size is 20; accepted: at least 2" in rejected(capsys, *words, "--set", "head.size=20")
+
+
 def test_what_it_trains_apart_has_its_own_optimizer():
     recipe = dataclasses.replace(default_config("gym/CartPole-v1").recipe, head=own()(rate=0.1))
     learner = build_learner(recipe, SPEC, torch.Generator(), torch.Generator())
