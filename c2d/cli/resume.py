@@ -15,7 +15,7 @@ from c2d.files import kind_of
 from c2d.formatting import printable
 from c2d.recipes.user_code import trust
 
-USAGE = """usage: c2d resume RUN [--iterations N] [--env MODULE:CLASS] [--fork NEW_RUN] [settings]
+USAGE = """usage: c2d resume RUN [--iterations N] [--env NAME] [--trust NAME] [--fork NEW_RUN] [settings]
 
 Go on with a run from its last checkpoint, as if it had never stopped. RUN is the directory that `c2d train` made.
 
@@ -23,7 +23,8 @@ Go on with a run from its last checkpoint, as if it had never stopped. RUN is th
   --threads N        CPU threads; another number than before is allowed, but the results may differ by rounding
   --device D         likewise
   --env MODULE:CLASS needed again for an environment of your own: code is never imported because a file names it
-  --trust MODULE:CLASS  likewise for a part of your own, such as a head; may be given several times
+  --trust MODULE:CLASS
+                     likewise for a part of your own, such as a head; can be given several times
   --fork NEW_RUN     leave RUN alone and go on in a new directory; then every other setting may change too,
                      such as --optim.learning-rate (c2d train --help lists them)"""
 

@@ -7,14 +7,17 @@ import dataclasses
 import io
 import re
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import tyro
 
 from c2d.config import Config, flat, to_json
+from c2d.envs.protocols import Rules
 from c2d.errors import UserError
 from c2d.recipes.part import PARTS, SLOTS
+from c2d.recipes.recipe import Recipe
 from c2d.recipes.user_code import trust
+from c2d.validation import option
 
 Options = TypeVar("Options")
 
@@ -70,6 +73,14 @@ def _switches(cls: Any, default: Any) -> set[str]:
     if isinstance(default, Config):  # settings within its parts
         names += [name for name, value in flat(to_json(default)).items() if isinstance(value, bool)]
     return {"--" + name.replace("_", "-") for name in names}
+
+
+def all_switches() -> set[str]:
+    """Every setting of a run that is True or False, in whichever part."""
+    classes: list[tuple[str, Any]] = [("", Config), ("", Recipe), *(("rules.", rules) for rules in get_args(Rules))]
+    classes += [(f"{slot}.", cls) for slot, parts in PARTS.items() for cls in parts.values()]
+    fields = [(prefix, field) for prefix, cls in classes for field in dataclasses.fields(cls)]
+    return {f"--{prefix}{option(field.name)}" for prefix, field in fields if str(field.type).startswith("bool")}
 
 
 def _misread_switch(switches: set[str], arguments: list[str], complaint: str) -> str | None:

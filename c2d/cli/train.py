@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from c2d.cli.settings import parse, peek, take_trust
+from c2d.cli.settings import all_switches, parse, peek, take_trust
 from c2d.config import Config, default_config, read_config
 from c2d.envs.names import require_trusted_env, resolve
 from c2d.errors import UserError
@@ -66,9 +66,14 @@ def take_parts(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _take_env(arguments: list[str]) -> tuple[str | None, list[str]]:
-    """The first word that is neither an option nor the value of one, and the other words."""
+    """The first word that is neither an option nor the value of one, and the other words.
+
+    A switch such as `--noisy` may stand alone.
+    """
+    switches = all_switches()
     for place, word in enumerate(arguments):
         before = arguments[place - 1] if place else ""
-        if not word.startswith("-") and (not before.startswith("--") or "=" in before):
+        alone = not before.startswith("--") or "=" in before or (before in switches and word not in ("True", "False"))
+        if alone and not word.startswith("-"):
             return word, arguments[:place] + arguments[place + 1 :]
     return None, arguments

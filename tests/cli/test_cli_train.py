@@ -50,7 +50,16 @@ def test_settings_reach_the_config():
     assert config.recipe.schedule == default_config("breakout").recipe.schedule
 
 
-@pytest.mark.parametrize("words", [["--seed", "3", "breakout"], ["--seed=3", "breakout"], ["breakout", "--seed", "3"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--seed", "3", "breakout"],
+        ["--seed=3", "breakout"],
+        ["breakout", "--seed", "3"],
+        ["--seed", "3", "--noisy", "breakout"],  # a switch takes no word that is not True or False
+        ["--head.train-alpha", "False", "breakout", "--seed=3"],
+    ],
+)
 def test_environment_may_stand_anywhere(words):
     assert read(words).env == "atari/breakout" and read(words).seed == 3
 
