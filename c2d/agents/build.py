@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from c2d.agents.learner import Learner
+from c2d.agents.learner import Learner, Optimizer
 from c2d.agents.sizes import check_network
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
@@ -69,14 +69,31 @@ def build_learner(
 ) -> Learner:
     """`weights` draws the initial weights, `learning` the noise and the fractions of updates."""
     online, target = (build_network(recipe, env, weights).to(device) for _ in range(2))
+    for parameter in target.parameters():
+        parameter.requires_grad_(False)
+    learner = assemble_learner(recipe, online, target, learning, _build_optimizers(recipe, online))
+    learner.synchronize()
+    return learner
+
+
+def assemble_learner(
+    recipe: Recipe,
+    online: ValueNetwork,
+    target: ValueNetwork,
+    learning: torch.Generator,
+    optimizers: list[Optimizer] | None = None,  # None: it has targets, but cannot be trained
+) -> Learner:
+    """A learner with these two networks as they are."""
+    loss, bootstrap, polyak = recipe.loss.build(), recipe.bootstrap.build(), recipe.schedule.polyak
+    return Learner(online, target, build_phi(recipe), loss, bootstrap, optimizers or [], learning, polyak=polyak)
+
+
+def _build_optimizers(recipe: Recipe, online: ValueNetwork) -> list[Optimizer]:
+    """The recipe's optimizer, and one for each group of parameters that the head trains apart."""
     apart = online.head.trained_apart()
     others = {id(parameter) for _, group in apart for parameter in group}
-    optimizers = [recipe.optim.build([p for p in online.parameters() if id(p) not in others])]
-    optimizers += [spec.build(group) for spec, group in apart]
-    loss, bootstrap = recipe.loss.build(), recipe.bootstrap.build()
-    return Learner(
-        online, target, build_phi(recipe), loss, bootstrap, optimizers, learning, polyak=recipe.schedule.polyak
-    )
+    together = recipe.optim.build([p for p in online.parameters() if id(p) not in others])
+    return [together, *(spec.build(group) for spec, group in apart)]
 
 
 def build_replay(recipe: Recipe, env: EnvSpec, truncation: str, compress: bool | None) -> Replay:

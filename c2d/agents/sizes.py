@@ -15,7 +15,7 @@ from c2d.recipes import parts as spec
 from c2d.recipes.part import part_name
 from c2d.recipes.recipe import Recipe
 from c2d.recipes.user_code import is_user_code
-from c2d.replay.frames import compressed
+from c2d.replay.ring import compressed
 
 _CERTAIN = 1 << 30  # bytes; nothing below is rejected
 _LAYERS = 12  # no network has more weights than this many layers from its widest to its second widest

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from c2d.nets.heads import Head, Style
     from c2d.nets.network import Encoder
     from c2d.recipes.recipe import Recipe
-    from c2d.replay.samplers import Sampler
+    from c2d.replay.buffer import Sampler
     from c2d.returns.bellman import Bootstrap
     from c2d.returns.losses import Loss
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # a config can be read without PyTorch
     from c2d.nets.heads import Head, Style
     from c2d.nets.network import Encoder
     from c2d.recipes.recipe import Recipe
-    from c2d.replay.samplers import Sampler
+    from c2d.replay.buffer import Sampler
     from c2d.returns.bellman import Bootstrap
     from c2d.returns.losses import Loss
     from c2d.types import Phi
@@ -418,9 +418,9 @@ class Uniform(SamplerSpec, name="uniform"):
     """Uniform sampling with replacement."""
 
     def build(self, capacity: int, streams: int = 1) -> Sampler:
-        from c2d.replay.samplers import UniformSampler
+        from c2d.replay.buffer import UniformSampler
 
-        return UniformSampler(capacity)
+        return UniformSampler(capacity, streams)
 
 
 @dataclass(frozen=True)
@@ -435,7 +435,7 @@ class Prioritized(SamplerSpec, name="prioritized"):
     """Added to the loss, so that every transition can be drawn again."""
 
     def build(self, capacity: int, streams: int = 1) -> Sampler:
-        from c2d.replay.samplers import PrioritizedSampler
+        from c2d.replay.buffer import PrioritizedSampler
 
         return PrioritizedSampler(capacity, self.exponent, self.weight_exponent, self.eps)
 
