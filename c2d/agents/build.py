@@ -13,10 +13,15 @@ from c2d.agents.learner import CenteredRmsProp, FusedAdam, Learner, Loss, Optimi
 from c2d.agents.sizes import check_network
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError, did_you_mean
-from c2d.nets import encoders
 from c2d.nets.heads import CategoricalHead, ConjugatedHead, FractionHead, ImplicitHead, QuantileHead, ScalarHead, Style
-from c2d.nets.layers import initialize
-from c2d.nets.network import ValueNetwork
+from c2d.nets.network import (
+    ImpalaEncoder,
+    MlpEncoder,
+    ValueNetwork,
+    initialize,
+    minatar_encoder,
+    nature_encoder,
+)
 from c2d.recipes import parts as spec
 from c2d.recipes.recipe import Recipe
 from c2d.recipes.user_code import TRUSTED, imported
@@ -89,24 +94,22 @@ def build_parts(recipe: Recipe, env: EnvSpec) -> tuple[nn.Module, nn.Module]:
 def _build_encoder(recipe: Recipe, env: EnvSpec) -> Any:
     encoder = recipe.encoder
     picture = len(env.frame_shape) == 3
-    # Bytes are pixels, except MinAtar's, which are zeros and ones.
-    pixel_scale = 1 / 255 if env.frame_dtype == "uint8" and env.family != "minatar" else 1.0
     if isinstance(encoder, spec.Mlp):
         if picture:
             raise UserError(
                 f"encoder mlp takes vector observations, {env.name} gives {env.obs_shape}; use nature or minatar"
             )
-        return encoders.Dense(env.obs_shape, encoder.widths)
+        return MlpEncoder(env.obs_shape, encoder.widths)
     if not picture:
         raise UserError(
             f"encoder {type(encoder).__name__.lower()} takes picture observations [C, H, W], "
             f"{env.name} gives {env.obs_shape}; use mlp"
         )
     if isinstance(encoder, spec.MinAtar):
-        return encoders.minatar(env.obs_shape, encoder.channels, encoder.norm, pixel_scale)
+        return minatar_encoder(env.obs_shape, encoder.channels, encoder.norm, env.pixel_scale)
     if isinstance(encoder, spec.Impala):
-        return encoders.Impala(env.obs_shape, encoder.scale, pixel_scale)
-    return encoders.nature(env.obs_shape, encoder.norm, encoder.padding, pixel_scale)
+        return ImpalaEncoder(env.obs_shape, encoder.scale, env.pixel_scale)
+    return nature_encoder(env.obs_shape, encoder.norm, encoder.padding, env.pixel_scale)
 
 
 def build_learner(

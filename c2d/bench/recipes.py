@@ -39,15 +39,9 @@ def flops_of_update(session: Session) -> int:
     """Of products and convolutions in one update, which is made."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    from c2d.nets import native
-
     batch = session.replay.sample(session.schedule.batch_size, session.sampling)
-    available, native.AVAILABLE = native.AVAILABLE, False  # the counter sees PyTorch's operations only
-    try:
-        with FlopCounterMode(display=False) as counter:
-            session.learner.update(batch)
-    finally:
-        native.AVAILABLE = available
+    with FlopCounterMode(display=False) as counter:
+        session.learner.update(batch)
     flops: int = counter.get_total_flops()
     return flops
 

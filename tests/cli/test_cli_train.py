@@ -187,7 +187,7 @@ def test_missing_package_names_the_extra(env, package, extra, capsys, tmp_path, 
     for name in [
         name
         for name in sys.modules
-        if name in ("c2d.envs.resize", "c2d.envs.grays") or name.startswith(("c2d.envs._minatar", package + "."))
+        if name.startswith(("c2d.envs._minatar", package + "."))
     ]:
         monkeypatch.delitem(sys.modules, name)
     assert extra in refused(capsys, env, "--tensorboard", "True")
