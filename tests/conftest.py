@@ -20,7 +20,7 @@ settings.load_profile("same")
 
 
 # Half a minute of the core for `make test-fast`: mathematics, networks, replay, learner, names.
-FAST = ("returns/", "replay/", "agents/", "nets/", "envs/test_names", "test_api.py", "theory/test_formulas")
+FAST = ("returns/", "replay/", "agents/", "native/", "nets/", "envs/test_names", "test_api.py", "theory/test_formulas")
 
 
 def pytest_collection_modifyitems(config, items):

@@ -26,8 +26,10 @@ def column_norm_relu(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tup
         y, statistics = _compiled(x, weight, bias, eps)
         return y, statistics[0].detach(), statistics[1].detach()
     batch, channels, height, width = x.shape
+    if width != len(weight):
+        raise RuntimeError(f"images {width} columns wide do not fit a normalization of {len(weight)} columns")
     matrix = x.permute(0, 2, 3, 1).reshape(batch * height, width * channels)  # a view if channels-last
-    y, mean, var = _Twin.apply(matrix, weight, bias, eps, width)  # type: ignore[no-untyped-call]
+    y, mean, var = _Twin.apply(matrix, weight, bias, eps)  # type: ignore[no-untyped-call]
     y = F.relu(y, inplace=True).view(batch, height, width, channels)
     return y.permute(0, 3, 1, 2), mean, var
 
@@ -137,10 +139,10 @@ class _Twin(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, width: int) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, ...]:
         if not len(x):
             raise RuntimeError("normalization over a batch takes at least one element")
-        channels = x.shape[1] // width
+        width, channels = len(weight), x.shape[1] // len(weight)
         mean = x.mean(0)  # [W·C]
         apart = x - mean
         between, center = torch.var_mean(mean.view(width, channels), 1, correction=0)  # [W]
@@ -166,7 +168,7 @@ class _Twin(torch.autograd.Function):
         b = per_value * invstd * grad_weight
         wide_b, d = _widen(channels, b, torch.addcmul(per_value * grad_bias, b, center, value=-1.0))
         grad_x = torch.addcmul(d, x, wide_b).addcmul_(g, wide_scale)
-        return grad_x, grad_weight, grad_bias, None, None
+        return grad_x, grad_weight, grad_bias, None
 
 
 def _widen(channels: int, *per_column: Tensor) -> tuple[Tensor, ...]:

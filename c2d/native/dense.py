@@ -17,7 +17,10 @@ from torch.autograd.function import once_differentiable
 
 from c2d import native
 
-_WIDE_VECTORS = torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_capability() == "AVX512"
+_WIDE_VECTORS = (
+    torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    and torch.backends.cpu.get_cpu_capability() == "AVX512"
+)
 _ROWS = range(2, 65)  # with more, the plain product is as fast
 _WEIGHTS = 1 << 19  # with fewer, they stay in the cache
 _CHANNELS = 64  # any divisor of the inputs would do; this many are fast
@@ -37,6 +40,8 @@ def supports(x: Tensor, weight: Tensor) -> bool:
     """Whether the layer is computed as a convolution. [B, D], [D', D]"""
     return (
         native.AVAILABLE
+        # a trace holds plain operations only, so that it can be saved
+        and not torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
         and _WIDE_VECTORS
         and x.dim() == 2
         and len(x) in _ROWS
@@ -44,7 +49,6 @@ def supports(x: Tensor, weight: Tensor) -> bool:
         and x.shape[1] % _CHANNELS == 0
         and weight.numel() >= _WEIGHTS
         and all(tensor.dtype is torch.float32 and tensor.device.type == "cpu" for tensor in (x, weight))
-        and not torch.jit.is_tracing()  # a trace that is saved holds plain operations only
     )
 
 

@@ -184,11 +184,7 @@ def test_broken_config_file(text, capsys, tmp_path):
 def test_missing_package_names_the_extra(env, package, extra, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, package, None)
-    for name in [
-        name
-        for name in sys.modules
-        if name.startswith(("c2d.envs._minatar", package + "."))
-    ]:
+    for name in [name for name in sys.modules if name.startswith(("c2d.envs._minatar", package + "."))]:
         monkeypatch.delitem(sys.modules, name)
     assert extra in refused(capsys, env, "--tensorboard", "True")
 

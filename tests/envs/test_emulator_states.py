@@ -96,9 +96,7 @@ def test_the_emulator_forgets_a_cut_frame(monkeypatch: pytest.MonkeyPatch) -> No
     """Why Q*bert is in the table: its state in the middle of a game does not continue as saved."""
     assert unequal(lambda: game("qbert"), points=3, steps=40, after=10) == []
     monkeypatch.setattr(AtariGame, "save", older)
-    monkeypatch.setattr(
-        AtariGame, "restore", lambda self, state: self._put_back({**state, **atari.seal(state["ale"])})
-    )
+    monkeypatch.setattr(AtariGame, "restore", lambda self, state: self._put_back({**state, **atari.seal(state["ale"])}))
     assert unequal(lambda: game("qbert"), points=3, steps=40, after=10) != []
 
 
