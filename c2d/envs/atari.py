@@ -10,7 +10,7 @@ moment: it is played again from a restart point with the actions taken since, an
 in. The restart point is at least RESTART_EVERY steps earlier, or else the start of the game, where the emulator is
 reset, which clears what its state omits.
 
-`data/emulator.csv` has one row per version of ale-py on which bench/emulator.py was run over all games:
+`data/emulator.csv` has one row per version of ale-py on which studies/emulator.py was run over all games:
     from_start   games that are restored only from their start
     inexact      games that do not continue as saved even so
 """

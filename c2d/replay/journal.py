@@ -31,7 +31,8 @@ from c2d.files import (
     remove_leftovers,
     write_atomically,
 )
-from c2d.replay.buffer import STORED, Replay
+from c2d.replay.buffer import Replay
+from c2d.replay.ring import STORED
 
 SHORT = 4_096  # slots
 LONG = 32_768  # slots; more are divided among several files, so that reading needs little memory beside the replay

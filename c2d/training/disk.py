@@ -7,7 +7,7 @@ from pathlib import Path
 
 from c2d.errors import UserError
 from c2d.formatting import size
-from c2d.replay.frames import WORTH_COMPRESSING
+from c2d.replay.ring import WORTH_COMPRESSING
 from c2d.training.session import Session
 
 _COMPRESSED = 0.3  # bytes on disk per byte of a frame: Ms. Pac-Man, one of the busier games, takes 0.27

@@ -1,6 +1,8 @@
-"""One run in memory: environment, agent, replay, counters; advanced step by step.
+"""One run in memory: environments, agent, replay, counters; advanced step by step.
 
-act (ε-greedy) → emulate → store → every 4th step one update → every 8,000th step copy to the target network
+act (ε-greedy) → step the environment → store → every 4th step one update → every 8,000th step copy the target network
+
+`Session` is the cadence: it decides when to act, to learn and to copy. `Rollout`, `Replay` and `Learner` know how.
 """
 
 from __future__ import annotations
@@ -12,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from c2d.agents.actor import Actor
 from c2d.agents.build import build_learner, build_replay
 from c2d.agents.learner import linear
+from c2d.agents.rollout import Actor, Rollout, Stream
 from c2d.agents.sizes import check_training
 from c2d.config import Config
 from c2d.envs.make import make
-from c2d.envs.spec import FrameStack, ReplayMismatch
+from c2d.envs.spec import ReplayMismatch
 from c2d.errors import UserError
 from c2d.seeding import integer, numpy_generator, torch_generator
 from c2d.types import GameEnd, Update
@@ -27,7 +29,7 @@ _LARGEST_COUNT = 10**15  # no run makes so many steps
 
 
 class Diverged(UserError):
-    """The loss is no number any more."""
+    """The loss or the gradient is not finite."""
 
 
 @dataclass
@@ -77,36 +79,29 @@ class Tally:
 
 
 class Session:
-    """All state of a run. `advance` makes one agent step; nothing here knows of files or screens."""
+    """All state of a run. `advance` makes one agent step per environment; nothing here knows of files or screens."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
         seed, recipe = config.seed, config.recipe
         self.schedule = recipe.schedule
         self.env = make(config.env, config.rules, integer(seed, "environment"))
-        self.stack = FrameStack(self.env.spec)
         check_training(recipe, self.env.spec, config.compress_replay)
         device = config.device
         learning, acting = (torch_generator(seed, name, device) for name in ("learning", "acting"))
         self.learner = build_learner(recipe, self.env.spec, torch_generator(seed, "weights"), learning, device)
         self.replay = build_replay(recipe, self.env.spec, config.rules.truncation, config.compress_replay)
-        self.actor = Actor(
-            self.learner.online,
-            self.learner.phi,
-            self.env.spec.actions,
-            numpy_generator(seed, "actions"),
-            acting,
-        )
+        self.actor = Actor(self.learner.online, self.learner.phi, acting)
+        self.rollout = Rollout(self.actor.greedy, [Stream(self.env, numpy_generator(seed, "actions"))])
         self.sampling = numpy_generator(seed, "replay")
-        self.generators = {"actions": self.actor.rng, "replay": self.sampling}
+        self.generators = {"actions": self.rollout.streams[0].rng, "replay": self.sampling}
         self.torch_generators = {"learning": learning, "acting": acting}
         self.history = 0  # random steps made before training
         self.step = 0  # training steps made
         self.iteration = 0  # iterations completed
         self.tally = Tally()
-        self.chosen: int | None = None  # the action that is being carried out; kept if the environment fails
         self.mismatch: str | None = None  # why the game of a checkpoint could not be continued
-        self.sound = True  # whether the run can be continued from what is here: not in the middle of learning
+        self.sound = True  # whether the run can be continued from this state: not in the middle of learning
 
     @property
     def epsilon(self) -> float:
@@ -124,11 +119,11 @@ class Session:
         return self.history < self.schedule.random_history
 
     def fill(self) -> None:
-        """One uniformly random step into the replay. After the last of them the game is begun anew."""
+        """One uniformly random step of each environment into the replay. After the last of them new games begin."""
         if not self.history:
             self._begin()
-        self._interact(epsilon=1.0)
-        self.history += 1
+        self._play(epsilon=1.0)
+        self.history += len(self.rollout.streams)
         if not self.filling:
             self._begin()
 
@@ -138,27 +133,44 @@ class Session:
 
     def advance(self) -> GameEnd | None:
         """One training step; returns the game that ended with it, if one did."""
-        game = self._interact(self.epsilon)
+        games = self._play(self.epsilon)
         self.sound = False
-        if game is not None:
-            self.tally.scores.append(game.score)
-        if self.step % self.schedule.update_period == 0:
-            update = self.learner.update(
-                self.replay.sample(self.schedule.batch_size, self.sampling, self.config.device)
-            )
-            self.replay.feedback(update.indices, update.priority)
-            for what, value in (("loss", update.loss), ("gradient", update.metrics["gradient_norm"])):
-                if not math.isfinite(value):
-                    raise Diverged(
-                        f"the {what} became {value} at step {self.step}: lower --optim.learning-rate, "
-                        "or check the size of the rewards"
-                    )
-            self.tally.count(update)
-        if self.step % self.schedule.target_period == 0:
-            self.learner.synchronize()
-        self.step += 1
+        self.tally.scores += [game.score for game in games]
+        for now in range(self.step, self.step + len(self.rollout.streams)):
+            if now % self.schedule.update_period == 0:
+                self._learn()
+            if now % self.schedule.target_period == 0 and self.schedule.polyak is None:
+                self.learner.synchronize()  # with Polyak averaging, each update moves the target network
+        self.step += len(self.rollout.streams)
         self.sound = True
-        return game
+        return games[0] if games else None
+
+    def _begin(self) -> None:
+        """New games."""
+        for number, stream in enumerate(self.rollout.streams):
+            self.replay.begin(stream.reset(), number)
+
+    def _play(self, epsilon: float) -> list[GameEnd]:
+        """One step of every environment into the replay; returns the games that ended."""
+        games = []
+        for stream, action, _, step in self.rollout.step(epsilon):
+            self.replay.add(action, step, stream)
+            if step.game is not None:
+                games.append(step.game)
+        return games
+
+    def _learn(self) -> None:
+        """One batch, one gradient step."""
+        batch = self.replay.sample(self.schedule.batch_size, self.sampling, self.config.device)
+        update = self.learner.update(batch)
+        self.replay.feedback(update.indices, update.priority)
+        for quantity, value in (("loss", update.loss), ("gradient", update.metrics["gradient_norm"])):
+            if not math.isfinite(value):
+                raise Diverged(
+                    f"the {quantity} became {value} at step {self.step}: lower --optim.learning-rate, "
+                    "or check the size of the rewards"
+                )
+        self.tally.count(update)
 
     def finish_iteration(self) -> dict[str, Any]:
         """The record of the iteration just completed; the next begins."""
@@ -182,7 +194,7 @@ class Session:
             "step": self.step,
             "iteration": self.iteration,
             "updates": self.learner.updates,
-            "chosen": self.chosen,
+            "chosen": self.rollout.streams[0].action,
             "tally": vars(self.tally).copy(),
             "generators": {name: rng.bit_generator.state for name, rng in self.generators.items()},
             "torch_generators": {n: rng.get_state().numpy().tobytes() for n, rng in self.torch_generators.items()},
@@ -191,7 +203,7 @@ class Session:
 
     def tensors(self) -> dict[str, Tensor]:
         """The learner's tensors and the observation, to copy from or into."""
-        return {**self.learner.tensors(), "observation": torch.from_numpy(self.stack.obs)}
+        return {**self.learner.tensors(), "observation": torch.from_numpy(self.rollout.streams[0].stack.obs)}
 
     def restore(self, state: dict[str, Any]) -> str | None:
         """Continue from `state`, after tensors and replay were put back. Returns what could not be continued."""
@@ -201,9 +213,10 @@ class Session:
         self.history, self.step, self.iteration, updates = counters
         for optimizer in self.learner.optimizers:
             optimizer.updates = updates
-        self.chosen = state.get("chosen")
-        if self.chosen is not None and not (type(self.chosen) is int and 0 <= self.chosen < self.env.spec.actions):
-            raise ValueError(f"chosen action is {self.chosen}")
+        chosen = state.get("chosen")
+        if chosen is not None and not (type(chosen) is int and 0 <= chosen < self.env.spec.actions):
+            raise ValueError(f"chosen action is {chosen}")
+        self.rollout.streams[0].action = chosen
         self.tally = Tally(**state["tally"])
         self.tally.check()
         for name, rng in self.generators.items():
@@ -213,23 +226,9 @@ class Session:
         try:
             self.env.restore(state["environment"])
         except ReplayMismatch as error:
-            self.chosen, self.mismatch = None, str(error)
+            self.mismatch = str(error)
             self._begin()
         return self.mismatch
 
     def close(self) -> None:
-        self.env.close()
-
-    def _begin(self) -> None:
-        opening = self.env.reset()
-        self.stack.reset(opening)
-        self.replay.begin(opening)
-
-    def _interact(self, epsilon: float) -> GameEnd | None:
-        if self.chosen is None:
-            self.chosen = self.actor.act(self.stack.obs, epsilon)
-        step = self.env.step(self.chosen)
-        self.replay.add(self.chosen, step)
-        self.stack.update(step)
-        self.chosen = None
-        return step.game
+        self.rollout.close()

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from c2d.envs.spec import EnvSpec
-from c2d.replay.buffer import Replay
-from c2d.replay.samplers import PrioritizedSampler
+from c2d.replay.buffer import PrioritizedSampler, Replay
 from c2d.types import ResetFrame, Step
 
 

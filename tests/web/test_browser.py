@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
+from c2d.agents.rollout import FrameStack
 from c2d.envs.make import make
-from c2d.envs.spec import FrameStack
 from c2d.training.rundir import RunDir, load
 from tests.web.browsing import open_lens, until
 from tests.web.conftest import Server
