@@ -13,8 +13,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from c2d.envs import resize
-from c2d.nets import native
+from c2d import native
 from c2d.recipes.part import PARTS
 from c2d.recipes.user_code import TRUSTED
 
@@ -24,7 +23,8 @@ settings.load_profile("same")
 
 
 # Half a minute of the core for `make test-fast`: mathematics, networks, replay, learner, names.
-FAST = ("returns/", "replay/", "recipes/", "agents/", "nets/", "envs/test_names", "test_api.py", "theory/test_formulas")
+FAST = ("returns/", "replay/", "recipes/", "agents/", "native/", "nets/", "envs/test_names", "test_api.py",
+        "theory/test_formulas")  # fmt: skip
 
 
 def pytest_collection_modifyitems(config, items):
@@ -65,18 +65,9 @@ def _one_thread():
     torch.set_num_threads(1)
 
 
-@pytest.fixture(params=["C", "PyTorch"])
+@pytest.fixture(params=["native", "twins"])
 def kernels(request, monkeypatch):
-    """The same with the loops in C and without them."""
-    if request.param == "C" and not native.AVAILABLE:
-        pytest.skip("NO LOOPS IN C: make setup says why; they are not tested")
-    monkeypatch.setattr(native, "AVAILABLE", request.param == "C")
-
-
-@pytest.fixture(params=["C", "Python"])
-def screens(request, monkeypatch):
-    """The same with screen.c and without it; which of them."""
-    if request.param == "C" and not resize.NATIVE:
-        pytest.skip("NO LOOPS IN C: make setup says why; they are not tested")
-    monkeypatch.setattr(resize, "NATIVE", request.param == "C")
-    return request.param
+    """The same with the operations in c2d/native and with their twins in PyTorch."""
+    if request.param == "native" and not native.AVAILABLE:
+        pytest.skip("NO COMPILED CODE: make setup says why; it is not tested")
+    monkeypatch.setattr(native, "AVAILABLE", request.param == "native")

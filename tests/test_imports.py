@@ -13,7 +13,7 @@ ROOT = Path(c2d.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 # Who may be imported by whom: each part by those after it, and by itself.
-ORDER = ["types", "errors", "validation", "formatting", "files", "plotting", "compiled", "devices", "seeding", "envs",
+ORDER = ["types", "errors", "validation", "formatting", "files", "plotting", "native", "devices", "seeding", "envs",
          "recipes", "replay", "nets", "returns", "agents", "theory", "config", "training", "sweep", "evaluation", "api",
          "reporting", "bench", "web", "cli"]  # fmt: skip
 BESIDE = {("replay", "nets"), ("nets", "returns"), ("replay", "returns")}  # equals that need not know each other
@@ -81,7 +81,7 @@ def points_upward(part, name):
 
 
 def test_imports_point_upward():
-    assert not points_upward("envs", "c2d.nets.layers") and points_upward("nets", "c2d.envs.spec")
+    assert not points_upward("envs", "c2d.nets.network") and points_upward("nets", "c2d.envs.spec")
     wrong = [
         f"{path} imports {name}"
         for path in FILES

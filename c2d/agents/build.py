@@ -12,8 +12,7 @@ from c2d.agents.sizes import check_network
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.nets.heads import Head, Style
-from c2d.nets.layers import initialize
-from c2d.nets.network import Encoder, ValueNetwork
+from c2d.nets.network import Encoder, ValueNetwork, initialize
 from c2d.recipes.part import PARTS, EncoderSpec, part_name
 from c2d.recipes.recipe import Recipe
 from c2d.replay.buffer import Replay

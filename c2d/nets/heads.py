@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from c2d.nets import native
+from c2d.native.dense import dense
 from c2d.recipes.part import OptimizerSpec
 from c2d.recipes.parts import RmsProp
 from c2d.types import Purpose, ReturnDist
@@ -24,12 +24,7 @@ class PlainLinear(nn.Linear):
     """A dense layer that takes, and ignores, the generator of noisy ones."""
 
     def forward(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:  # [..., D] -> [..., D']
-        if native.takes_rows(x, self.weight):
-            y: Tensor = native.Dense.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
-            return y.t()
-        if x.dim() == 2 and len(x) > 1:  # W·xᵀ: BLAS divides it better between threads
-            return torch.addmm(self.bias.unsqueeze(1), self.weight, x.t()).t()
-        return F.linear(x, self.weight, self.bias)
+        return dense(x, self.weight, self.bias)
 
 
 class NoisyLinear(nn.Module):

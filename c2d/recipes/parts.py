@@ -45,11 +45,6 @@ EPS = positive(": weights without a gradient need it")
 # ----------------------------------------------------------------------------------------------------------- encoders
 
 
-def pixel_scale(env: EnvSpec) -> float:
-    """Factor on observations: bytes are pixels, except MinAtar's, which are zeros and ones."""
-    return 1 / 255 if env.frame_dtype == "uint8" and env.family != "minatar" else 1.0
-
-
 @dataclass(frozen=True)
 class Nature(EncoderSpec, name="nature"):
     """The convolutional encoder of DQN for 84×84 images: 32×8×8/4, 64×4×4/2, 64×3×3/1."""
@@ -62,9 +57,9 @@ class Nature(EncoderSpec, name="nature"):
     observations = "image"
 
     def build(self, env: EnvSpec) -> Encoder:
-        from c2d.nets.encoders import nature
+        from c2d.nets.network import nature_encoder
 
-        return nature(env.obs_shape, self.norm, self.padding, pixel_scale(env))
+        return nature_encoder(env.obs_shape, self.norm, self.padding, env.pixel_scale)
 
 
 @dataclass(frozen=True)
@@ -79,9 +74,9 @@ class MinAtar(EncoderSpec, name="minatar"):
     observations = "image"
 
     def build(self, env: EnvSpec) -> Encoder:
-        from c2d.nets.encoders import minatar
+        from c2d.nets.network import minatar_encoder
 
-        return minatar(env.obs_shape, self.channels, self.norm, pixel_scale(env))
+        return minatar_encoder(env.obs_shape, self.channels, self.norm, env.pixel_scale)
 
 
 @dataclass(frozen=True)
@@ -94,9 +89,9 @@ class Mlp(EncoderSpec, name="mlp"):
     observations = "vector"
 
     def build(self, env: EnvSpec) -> Encoder:
-        from c2d.nets.encoders import Dense
+        from c2d.nets.network import MlpEncoder
 
-        return Dense(env.obs_shape, self.widths)
+        return MlpEncoder(env.obs_shape, self.widths)
 
 
 @dataclass(frozen=True)
@@ -109,9 +104,9 @@ class Impala(EncoderSpec, name="impala"):
     observations = "image"
 
     def build(self, env: EnvSpec) -> Encoder:
-        from c2d.nets.encoders import Impala as ImpalaEncoder
+        from c2d.nets.network import ImpalaEncoder
 
-        return ImpalaEncoder(env.obs_shape, self.scale, pixel_scale(env))
+        return ImpalaEncoder(env.obs_shape, self.scale, env.pixel_scale)
 
 
 # -------------------------------------------------------------------------------------------------------------- heads

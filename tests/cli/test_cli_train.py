@@ -193,11 +193,7 @@ def test_broken_config_file(text, capsys, tmp_path):
 def test_missing_package_names_the_extra(env, package, extra, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, package, None)
-    for name in [
-        name
-        for name in sys.modules
-        if name in ("c2d.envs.resize", "c2d.envs.grays") or name.startswith(("c2d.envs._minatar", package + "."))
-    ]:
+    for name in [name for name in sys.modules if name.startswith(("c2d.envs._minatar", package + "."))]:
         monkeypatch.delitem(sys.modules, name)
     assert extra in refused(capsys, env, "--tensorboard", "True")
 

@@ -10,7 +10,7 @@ from torch import nn
 from c2d.agents.build import build_network
 from c2d.envs.spec import EnvSpec
 from c2d.nets.heads import NoisyLinear, PlainLinear
-from c2d.nets.layers import INITIALIZERS, BatchNormReLU, initialize
+from c2d.nets.network import INITIALIZERS, BatchNormReLU, initialize
 from c2d.recipes.part import PARTS
 from c2d.recipes.parts import Conjugated, Fraction, Impala, Mlp, Nature
 from c2d.recipes.recipe import Recipe

@@ -19,7 +19,7 @@ from c2d.nets.heads import (
     ScalarHead,
     Style,
 )
-from c2d.nets.layers import initialize
+from c2d.nets.network import initialize
 
 B, D, A = 3, 10, 4
 HEADS = {
