@@ -8,6 +8,8 @@ from importlib.util import find_spec
 
 from c2d.config import Config, default_config, from_json, to_json
 from c2d.errors import UserError
+from c2d.recipes.part import SLOTS, part_name
+from c2d.recipes.user_code import trust
 from c2d.training.observer import Observer
 from c2d.training.progress import ProgressDisplay
 from c2d.training.run import Result, run
@@ -15,7 +17,10 @@ from c2d.training.tensorboard import TensorBoard
 
 
 def train(config: Config | str, progress: bool = True) -> Result:
-    """Train as `c2d train` does. A name such as "minatar/breakout" stands for its default config."""
+    """Train as `c2d train` does. A name such as "minatar/breakout" stands for its default config.
+
+    Parts of your own in the recipe may be classes of any module: passing them is naming them.
+    """
     checked = _checked(default_config(config) if isinstance(config, str) else config)
     observers: list[Observer] = [ProgressDisplay()] if progress else []
     wanted = checked.tensorboard
@@ -25,10 +30,12 @@ def train(config: Config | str, progress: bool = True) -> Result:
 
 
 def _checked(config: Config) -> Config:
-    """The same; refuses, by name, what Python let pass but no file or command line would."""
+    """The same config; rejects values of the wrong type, as for a file or the command line."""
     if not isinstance(config, Config):
-        raise UserError(f"train takes a Config, or the name of an environment, not {config!r}")
+        raise UserError(f"train takes a Config or the name of an environment, not {config!r}")
     if isinstance(config.run_dir, os.PathLike):
         config = replace(config, run_dir=os.fspath(config.run_dir))
     same: Config = from_json(to_json(config))
+    for slot in SLOTS:
+        trust(part_name(getattr(same.recipe, slot)))
     return same
