@@ -25,7 +25,7 @@ import torch
 from c2d.bench.loop import window
 from c2d.config import Config, default_config
 from c2d.files import write_atomically
-from c2d.training.checkpoint import Checkpoints
+from c2d.runs.checkpoints import Checkpoints
 from c2d.training.passport import machine
 from c2d.training.session import Session
 from c2d.types import ResetFrame, Step

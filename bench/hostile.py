@@ -35,7 +35,7 @@ import torch
 from c2d.cli.main import COMMANDS, main
 from c2d.config import Checkpointing, default_config, to_json
 from c2d.files import write_atomically
-from c2d.training.checkpoint import _sign
+from c2d.runs.checkpoints import _sign
 from c2d.training.run import Observer, run
 
 SECONDS = 20.0  # for a command
@@ -413,7 +413,8 @@ def _atari(place: Place) -> None:
 
 def _serve(place: Place) -> int:
     from c2d.web.index import Index
-    from c2d.web.inside import Root
+
+    from c2d.runs.confined import Root
 
     index = Index(Root(place.sweep))
     index.refresh()
@@ -629,11 +630,6 @@ def run_study() -> None:
 
     for module, _ in COMMANDS.values():
         importlib.import_module(module)
-    import c2d.api
-    import c2d.evaluation.subject
-    import c2d.reporting.report
-    import c2d.sweep.status
-    import c2d.web.index  # noqa: F401  (imported once, before the children)
 
     everything = list(cases())
     where = Path(tempfile.mkdtemp(prefix="c2d-hostile-"))

@@ -20,8 +20,8 @@ from c2d.envs.names import resolve
 from c2d.envs.protocols import AtariRules
 from c2d.files import write_atomically
 from c2d.nets import native
-from c2d.training.memory import keep_memory
 from c2d.training.passport import machine, versions
+from c2d.training.process import keep_memory
 from c2d.training.session import Session
 
 RECIPES = ("c2d", "c51", "dqn-adam")

@@ -21,8 +21,8 @@ from c2d.config import from_json, upgraded
 from c2d.files import write_atomically
 from c2d.plotting import canvas, drawing, write_picture
 from c2d.reporting.report_figures import line_styles
-from c2d.reporting.run_records import RunRecords, read_run
 from c2d.reporting.run_statistics import intervals, iqm
+from c2d.runs.reader import RunRecords, read_run
 from c2d.sweep.plan import Plan, multiply
 from c2d.sweep.shipped import shipped_plan
 

@@ -63,3 +63,12 @@ def printable(text: object, one_line: bool = False) -> str:
         else letter.encode("unicode_escape", "surrogatepass").decode("ascii")
         for letter in str(text)
     )
+
+
+_LONGEST_NAME = 40
+
+
+def printable_name(name: str) -> str:
+    """A name from a file, safe to print: one line, no control characters, limited length."""
+    plain = printable(name, one_line=True)
+    return plain if len(plain) <= _LONGEST_NAME else plain[: _LONGEST_NAME - 1] + "…"

@@ -14,8 +14,8 @@ from c2d.bench.loop import emulation, loop_config, peak_memory_mb, stages, windo
 from c2d.config import Config
 from c2d.envs.names import resolve
 from c2d.envs.protocols import AtariRules
-from c2d.training.memory import keep_memory
 from c2d.training.passport import machine, versions
+from c2d.training.process import keep_memory
 from c2d.training.session import Session
 
 WINDOWS = 3

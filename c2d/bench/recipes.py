@@ -58,7 +58,7 @@ def _measure(request: dict[str, Any]) -> dict[str, Any]:
     from c2d.agents.build import parameter_count
     from c2d.bench.calibration import gflops
     from c2d.bench.loop import loop_config, peak_memory_mb, stages, window
-    from c2d.training.memory import keep_memory
+    from c2d.training.process import keep_memory
     from c2d.training.session import Session
 
     keep_memory()

@@ -14,7 +14,7 @@ from c2d.files import LINES, read_text, write_atomically
 from c2d.formatting import printable
 from c2d.reporting.fingerprint import INTRO, game_of, joint_section, section, update_page
 from c2d.reporting.local_runs import agent_names
-from c2d.reporting.run_records import RunRecords, read_run
+from c2d.runs.reader import RunRecords, read_run
 
 DESCRIPTION = "Compare a run's first iterations with those of the three published C2D seeds of its game."
 

@@ -85,6 +85,7 @@ class Replay:
         self.frames: Frames = kind(spec, capacity)
         self.sampler: Sampler = UniformSampler(capacity) if sampler is None else sampler
         self._sampleable = 0
+        self._unpacked: tuple[int, int] | None = None  # numbers of the slots that `unpack` filled: first, last + 1
         self._back = np.arange(spec.stack - 1, -1, -1)  # [S] oldest frame first
         self._ahead = np.arange(n_step)  # [n]
 
@@ -182,6 +183,8 @@ class Replay:
         if set(stored) != STORED:
             raise ValueError(f"stored fields are {sorted(stored)}")
         slots = np.arange(first, last) % self.capacity
+        follows = self._unpacked is not None and self._unpacked[1] == first
+        self._unpacked = (self._unpacked[0] if self._unpacked is not None and follows else first, last)
         for name in _FIELDS:
             mine = getattr(self, name)
             if stored[name].shape != slots.shape or stored[name].dtype != mine.dtype:
@@ -202,6 +205,21 @@ class Replay:
         if not np.isfinite(stored["reward"]).all():
             raise ValueError("stored rewards are not all finite")
 
+    def state_dict(self) -> dict[str, Any]:
+        """All but the slots that the journal holds: the newest slot, which still changes, and the sampler's state."""
+        newest = self.pack(self.head - 1, self.head) if self.head else {}
+        return {"streams": [{"head": self.head, "newest": newest}], "sampler": self.sampler.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """After `unpack` of the slots before the newest. ValueError for what does not fit."""
+        (stream,) = state["streams"]
+        head = stream["head"]
+        if type(head) is not int or head < 1 or (self._unpacked or (0, head - 1))[1] != head - 1:
+            raise ValueError("the newest slot does not follow the slots before it")
+        self.unpack(head - 1, head, stream["newest"])
+        assert self._unpacked is not None
+        self.rebuild_index(self._unpacked[0], head, state["sampler"])
+
     def rebuild_index(self, first: int, head: int, sampler_state: dict[str, NDArray[Any]]) -> None:
         """After `unpack` of slots numbered first … head - 1: which may be drawn follows from what they hold."""
         self.head, stack = head, self.spec.stack
@@ -216,7 +234,7 @@ class Replay:
                 break
         slots = self.sampleable()
         self._sampleable = len(slots)
-        self.sampler.restore(slots, sampler_state)
+        self.sampler.load_state_dict(sampler_state, slots)
 
     def _observations(self, states: NDArray[np.int64]) -> NDArray[Any]:
         """Stacks of the states of given slots. [*] -> [*, S·C, H, W], newest frame last"""

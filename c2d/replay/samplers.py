@@ -29,11 +29,11 @@ class Sampler(Protocol):
         """What an update learned about the slots it used. Slots discarded meanwhile are ignored."""
         ...
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> dict[str, NDArray[Any]]:
         """What it knows beyond which slots may be drawn."""
         ...
 
-    def restore(self, slots: NDArray[np.int64], state: dict[str, NDArray[Any]]) -> None:
+    def load_state_dict(self, state: dict[str, NDArray[Any]], slots: NDArray[np.int64]) -> None:
         """Become a sampler to which `slots` were added, oldest first, and which knew `state`."""
         ...
 
@@ -69,10 +69,10 @@ class UniformSampler:
     def feedback(self, index: NDArray[np.int64], priority: NDArray[np.float32]) -> None:
         """Uniform sampling learns nothing."""
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> dict[str, NDArray[Any]]:
         return {}
 
-    def restore(self, slots: NDArray[np.int64], state: dict[str, NDArray[Any]]) -> None:
+    def load_state_dict(self, state: dict[str, NDArray[Any]], slots: NDArray[np.int64]) -> None:
         self._queue[: len(slots)] = slots
         self._first, self._count = 0, len(slots)
 
@@ -130,11 +130,11 @@ class PrioritizedSampler:
             child = node << 1
             self._tree[node] = self._tree[child] + self._tree[child + 1]
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> dict[str, NDArray[Any]]:
         leaves = self._tree[self._size : self._size + self._capacity]
         return {"priorities": leaves.copy(), "largest": np.array([self._largest])}
 
-    def restore(self, slots: NDArray[np.int64], state: dict[str, NDArray[Any]]) -> None:
+    def load_state_dict(self, state: dict[str, NDArray[Any]], slots: NDArray[np.int64]) -> None:
         priorities, largest = state["priorities"], state["largest"]
         plain = priorities.dtype == np.float64 and priorities.ndim == 1 and largest.shape == (1,)
         if not plain or not np.isfinite(priorities).all() or (priorities < 0).any() or not 0 < largest[0] < np.inf:

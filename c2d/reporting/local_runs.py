@@ -18,9 +18,10 @@ from c2d.config import FREE, flat
 from c2d.envs.protocols import PROTOCOLS
 from c2d.errors import UserError
 from c2d.files import kind_of
-from c2d.formatting import plural
-from c2d.reporting.run_records import RunRecords, printable_name, read_tolerantly
+from c2d.formatting import plural, printable_name
 from c2d.reporting.scores import RunCurve, RunKey
+from c2d.runs.layout import RECORDS, RunDir
+from c2d.runs.reader import RunRecords, read_tolerantly
 
 _MAX_DEPTH = 4  # levels below a given directory that are searched for runs
 
@@ -77,7 +78,7 @@ def _directories(paths: list[Path]) -> list[Path]:
 
 
 def _runs_in(path: Path, deepest: int) -> Iterator[Path]:
-    if kind_of(path / "records.jsonl") is not None:
+    if kind_of(RunDir(path).records) is not None:
         yield path
     elif deepest and path.is_dir():
         for inner in sorted(path.iterdir()):
@@ -86,7 +87,7 @@ def _runs_in(path: Path, deepest: int) -> Iterator[Path]:
 
 
 def _why_not(path: Path) -> str:
-    return "neither it nor a directory in it has a records.jsonl" if path.is_dir() else "it does not exist or is a file"
+    return f"neither it nor a directory in it has a {RECORDS}" if path.is_dir() else "it does not exist or is a file"
 
 
 def _check(records: RunRecords) -> None:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from c2d.config import Config, from_json, read_config, to_json
+from c2d.config import Config, from_json, to_json
 from c2d.errors import UserError
 from c2d.files import (
     LINES,
@@ -31,8 +31,9 @@ from c2d.files import (
     write_atomically,
     write_json,
 )
+from c2d.runs.layout import RunDir
+from c2d.runs.lock import holder
 from c2d.sweep.plan import PlannedRun, check_run_name, fingerprint
-from c2d.training.lock import holder
 from c2d.training.resume import differences
 
 _FORMAT = 1
@@ -125,9 +126,8 @@ class SweepDir:
         """A directory that holds a run with other settings under a planned name is not touched."""
         for run in runs:
             self._refuse_link(run.name)
-            path = run.config.directory / "config.json"
             try:
-                before = read_config(path, within=path.parent)
+                before = RunDir(run.config.directory).read_config()
             except UserError:
                 continue  # none, or damaged: the run itself will tell
             found = differences(before, run.config)
@@ -170,8 +170,4 @@ def _row(variant: str, config: Config) -> dict[str, Any]:
 
 def finished(config: Config) -> bool:
     """Whether the run has all its iterations."""
-    try:
-        summary = read_json(config.directory / "summary.json", within=config.directory)
-        return bool(summary["state"] == "finished" and summary["iterations"] >= config.iterations)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    return RunDir(config.directory).finished(config.iterations)

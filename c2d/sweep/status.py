@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 from c2d.files import kind_of
 from c2d.formatting import plural, printable, text_table
+from c2d.runs.layout import LOG, RunDir
+from c2d.runs.reader import read_iterations
+from c2d.runs.records import MEASURED
 from c2d.sweep.directory import Known, Past, SweepDir, finished
-from c2d.training.record import MEASURED, read_records
 
 _LONGEST = 500  # characters of an error
 _MANY = 60  # runs; of more only those are listed that need a look
@@ -33,11 +35,8 @@ def rows(sweep: SweepDir) -> list[Row]:
 
 
 def _row(name: str, known: Known, past: Past | None, active: bool) -> Row:
-    try:
-        records = read_records(known.config.directory / "records.jsonl")[1:]
-    except (OSError, ValueError):
-        records = []
-    last = records[-1] if records and isinstance(records[-1], dict) else {}
+    records = read_iterations(known.config.directory)
+    last = records[-1] if records else {}
     measured = last.get(MEASURED)
     return Row(
         name,
@@ -60,7 +59,7 @@ def _state(known: Known, past: Past | None, active: bool) -> str:
     if finished(known.config):
         return "done"
     if past is None:
-        return "stopped" if kind_of(known.config.directory / "config.json") == "file" else "waiting"
+        return "stopped" if kind_of(RunDir(known.config.directory).config) == "file" else "waiting"
     if past.event == "failed":
         return "failed"
     if past.event in ("planned", "retry"):
@@ -95,7 +94,7 @@ def lines(sweep: SweepDir) -> list[str]:
     text += text_table(cells, left=len(cells[0]))
     failed = [row for row in found if row.state == "failed"]
     if failed:
-        log = printable(sweep.path / failed[0].name / "log.txt")
+        log = printable(sweep.path / failed[0].name / LOG)
         text.append(f"logs: {log} …; again: c2d sweep retry {sweep.path} --failed")
     return text
 

@@ -12,6 +12,7 @@ from c2d.agents.sizes import available_memory
 from c2d.errors import UserError
 from c2d.files import open_own
 from c2d.formatting import is_or_are, plural, size
+from c2d.runs.lock import InUse, locked
 from c2d.sweep.board import BUDGET, Board, Entry
 from c2d.sweep.directory import Past, SweepDir, finished
 from c2d.sweep.display import Display
@@ -28,8 +29,7 @@ from c2d.sweep.forecast import (
 from c2d.sweep.plan import Listing, PlannedRun
 from c2d.sweep.show import budget_line, forecast_lines, plan_lines
 from c2d.sweep.terms import Terms, is_remote, prepare
-from c2d.training.lock import InUse, locked
-from c2d.training.signals import stop_requests
+from c2d.training.process import stop_requests
 
 Tell = Callable[[str], None]
 

@@ -15,11 +15,12 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from c2d.files import kind_of, make_directory, names_inside, open_inside, write_atomically
-from c2d.training.checkpoint import Checkpoints
+from c2d.runs.checkpoints import Checkpoints
+from c2d.runs.layout import CHECKPOINTS, LOCK, MANIFEST, REPLAY
 
 PIECE = 16 << 20  # bytes
-_OWN = ("checkpoints", "replay")  # where files are deleted as well: what came by an outbox, or a run wrote
-_LAST = "manifest.json"
+_OWN = (CHECKPOINTS, REPLAY)  # where files are deleted as well: what came by an outbox, or a run wrote
+_LAST = MANIFEST
 
 
 class Piece(NamedTuple):
@@ -43,10 +44,10 @@ def listing(run: Path) -> list[str]:
     The names of checkpoints are read first: whatever they need is then either there, or they are gone themselves.
     """
     found: dict[str, list[str]] = {}
-    for part in ("checkpoints", "replay", ""):
+    for part in (CHECKPOINTS, REPLAY, ""):
         top = run / part
         found[part] = sorted(_files(top, run, deep=bool(part) or None), key=lambda name: (name.endswith(_LAST), name))
-    return [*found["replay"], *found["checkpoints"], *found[""]]
+    return [*found[REPLAY], *found[CHECKPOINTS], *found[""]]
 
 
 def _files(top: Path, run: Path, deep: bool | None) -> Iterator[str]:
@@ -56,7 +57,7 @@ def _files(top: Path, run: Path, deep: bool | None) -> Iterator[str]:
         if deep is None and here == run:
             inner[:] = [name for name in inner if name not in _OWN]
         for name in names:
-            plain = not name.startswith(".") and not name.endswith(".tmp") and name != "lock"
+            plain = not name.startswith(".") and not name.endswith(".tmp") and name != LOCK
             if plain and kind_of(here / name) == "file":
                 yield (here / name).relative_to(run).as_posix()
 
@@ -158,7 +159,7 @@ class Inbox:
 
     def _place(self, name: PurePosixPath, data: bytes) -> None:
         target = self.run / name
-        if name.parts[0] == "checkpoints" and len(name.parts) == 3:
+        if name.parts[0] == CHECKPOINTS and len(name.parts) == 3:
             final = target.parent
             target = final.with_name(f".incoming-{final.name}") / name.name
             self._write(target, data)

@@ -20,13 +20,13 @@ from c2d.config import Config, from_json
 from c2d.errors import UserError
 from c2d.files import open_own, read_file
 from c2d.recipes.user_code import TRUSTED
+from c2d.runs.checkpoints import Checkpoints
+from c2d.runs.layout import RunDir
+from c2d.runs.lock import InUse, locked
 from c2d.sweep.transfer import Inbox, Look, Outbox, Piece
-from c2d.training.checkpoint import Checkpoints
-from c2d.training.lock import InUse, locked
-from c2d.training.memory import keep_memory
 from c2d.training.observer import Observer
+from c2d.training.process import keep_memory
 from c2d.training.run import run
-from c2d.training.rundir import RunDir
 from c2d.training.session import Session
 
 _PATIENCE = 60.0  # seconds for a dead process on a dead node to let go of the run directory
@@ -134,7 +134,7 @@ class Trainer:
                     raise
                 time.sleep(0.2)
         if result.state == "finished" and not self._keep_replay:
-            with suppress(InUse), locked(config.directory / "lock"):
+            with suppress(InUse), locked(RunDir(config.directory).lock):
                 Checkpoints(config.directory).remove_all()
         return result.state
 

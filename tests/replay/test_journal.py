@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from c2d.envs.spec import EnvSpec
 from c2d.replay import journal as journal_module
 from c2d.replay.buffer import Replay
-from c2d.replay.journal import Damaged, Journal
+from c2d.runs.journal import Damaged, Journal
 from c2d.types import ResetFrame, Step
 
 SHAPES = {"picture": ((1, 12, 12), "uint8"), "planes": ((2, 4, 4), "uint8"), "vector": ((3,), "float32")}

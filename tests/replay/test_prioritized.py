@@ -77,7 +77,7 @@ def test_against_a_linear_scan(capacity, plan, seed):
         raw = np.array([scan.priority[i] ** -0.5 for i in drawn])
         np.testing.assert_allclose(weights, raw / raw.max(), rtol=1e-5)
     again = PrioritizedSampler(capacity)
-    again.restore(np.flatnonzero(leaves), tree.state())
+    again.load_state_dict(tree.state_dict(), np.flatnonzero(leaves))
     assert np.array_equal(again._tree, tree._tree) and again._largest == tree._largest  # bit for bit
 
 

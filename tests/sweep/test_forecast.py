@@ -16,7 +16,7 @@ from c2d.sweep.plan import Plan, multiply
 from c2d.sweep.show import budget_line
 from c2d.sweep.terms import Terms, seconds
 from c2d.sweep.variants import Variant
-from c2d.training.disk import predicted_bytes
+from c2d.training.process import predicted_bytes
 from c2d.training.session import Session
 from tests.sweep.tiny_plans import TINY, carry_out, straight, tiny_plan
 

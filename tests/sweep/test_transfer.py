@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from c2d.config import to_json
+from c2d.runs.checkpoints import Checkpoints
 from c2d.sweep.plan import multiply
 from c2d.sweep.transfer import Inbox, Look, Outbox, Piece, listing
 from c2d.sweep.worker import Request, Trainer
-from c2d.training.checkpoint import Checkpoints
 from c2d.training.resume import continue_from
 from c2d.training.session import Session
 from tests.sweep.faulty_envs import Raises

@@ -1,13 +1,13 @@
 """Plans of some seconds, and what their runs leave that must not depend on faults."""
 
 from c2d.config import Config
+from c2d.runs.reader import canonical_records
 from c2d.sweep.directory import SweepDir
 from c2d.sweep.forecast import Rates
 from c2d.sweep.plan import Plan, multiply
 from c2d.sweep.sweep import Order, sweep
 from c2d.sweep.terms import Terms
 from c2d.sweep.variants import Variant
-from c2d.training.record import canonical_records
 from c2d.training.run import run
 
 TINY = {

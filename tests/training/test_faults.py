@@ -15,11 +15,11 @@ from c2d.cli.main import main
 from c2d.config import read_config
 from c2d.errors import UserError
 from c2d.files import write_flushed
+from c2d.runs.checkpoints import Checkpoints
+from c2d.runs.lock import locked
+from c2d.runs.records import LineFile
 from c2d.training import checkpoint as checkpoint_module
 from c2d.training import saving as saving_module
-from c2d.training.checkpoint import Checkpoints
-from c2d.training.lock import locked
-from c2d.training.record import LineFile
 from tests.training.crashed_runs import GAME, crashed, runs
 from tests.training.short_runs import short_config
 from tests.training.test_resume import go, results, saving
@@ -204,7 +204,7 @@ def test_two_processes_do_not_share_a_run(tmp_path):
     path = tmp_path / "run"
     path.mkdir()
     code = (
-        "import sys; from pathlib import Path; from c2d.training.lock import locked\n"
+        "import sys; from pathlib import Path; from c2d.runs.lock import locked\n"
         f"with locked(Path({str(path / 'lock')!r})): print(1, flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -239,7 +239,7 @@ def test_a_disk_that_is_full_at_the_start_gets_one_line(tmp_path, monkeypatch):
     def refusing(path, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("c2d.training.record.write_atomically", refusing)
+    monkeypatch.setattr("c2d.runs.records.write_atomically", refusing)
     with pytest.raises(UserError, match="run cannot be written: No space left on device"):
         go(short_config("toy/sure", tmp_path / "run"))
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from c2d.cli.main import main
-from c2d.training.checkpoint import Checkpoints, _sign
+from c2d.runs.checkpoints import Checkpoints, _sign
 from tests.training.crashed_runs import crashed, rewrite, runs
 from tests.training.short_runs import short_config
 from tests.training.test_resume import go, results, saving

@@ -9,12 +9,12 @@ import pytest
 
 from c2d.config import Checkpointing
 from c2d.errors import UserError
+from c2d.runs.checkpoints import Checkpoints
+from c2d.runs.layout import RunDir
+from c2d.runs.reader import canonical_records, read_records
 from c2d.training import run as run_module
-from c2d.training.checkpoint import Checkpoints
 from c2d.training.observer import Observer
-from c2d.training.record import canonical_records, read_records
 from c2d.training.resume import differences, fork, why_inexact
-from c2d.training.rundir import RunDir
 from c2d.training.session import Session
 from c2d.training.verification import digests
 from tests.training.short_runs import short_config

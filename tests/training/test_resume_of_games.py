@@ -4,8 +4,8 @@ import shutil
 from dataclasses import replace
 
 from c2d.envs.trial import NOT_EXACT
+from c2d.runs.checkpoints import Checkpoints
 from c2d.training import run as run_module
-from c2d.training.checkpoint import Checkpoints
 from c2d.training.progress import headline
 from tests.training import test_resume as resume
 from tests.training.crashed_runs import rewrite

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from c2d.api import load
 from c2d.config import default_config, from_json, read_config, to_json
 from c2d.errors import UserError
 from c2d.files import write_atomically
 from c2d.seeding import integer, numpy_generator, torch_generator
-from c2d.training.rundir import load
 from tests.training.short_runs import short_config, short_run
 
 

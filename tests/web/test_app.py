@@ -8,8 +8,8 @@ import pytest
 
 from c2d.errors import UserError
 from c2d.reporting.published import early_iterations
+from c2d.runs.confined import Root
 from c2d.web.app import _while_wanted, make_app
-from c2d.web.inside import Root
 from c2d.web.security import Access
 from tests.web.asgi import request
 from tests.web.made_runs import make_run

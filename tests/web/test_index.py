@@ -6,9 +6,9 @@ import os
 import time
 
 import pytest
-
 from c2d.web.index import Index
-from c2d.web.inside import Root
+
+from c2d.runs.confined import Root
 from tests.web.made_runs import append, make_run, record
 
 

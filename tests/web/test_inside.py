@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from c2d.web.inside import Refused, Root
+from c2d.runs.confined import Refused, Root
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
+from c2d.runs.confined import Root
+from c2d.runs.reader import Budget, Tail, parsed
 from c2d.web import tail as module
-from c2d.web.inside import Root
-from c2d.web.tail import Budget, Tail, parsed
 
 
 @pytest.fixture

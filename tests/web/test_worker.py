@@ -8,7 +8,7 @@ import signal
 import numpy as np
 import safetensors.numpy
 
-from c2d.web.inside import Root
+from c2d.runs.confined import Root
 from c2d.web.lens.session import Session
 from c2d.web.lens.wire import unpack
 

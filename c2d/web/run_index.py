@@ -1,56 +1,63 @@
-"""All runs below one directory, looked at again and again; only what changed is read."""
+"""All runs below one directory, kept up to date for every open page. Only what changed is read.
+
+Files are looked at only while a page is open or asks.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from c2d.web.columns import Columns
-from c2d.web.inside import Root
-from c2d.web.locks import held
-from c2d.web.plain import entry, number, text
-from c2d.web.run import WEIGHTS, Run
-from c2d.web.tail import Budget, Tail
+from c2d.config import flat
+from c2d.runs import layout
+from c2d.runs.confined import Root, entry, number, text
+from c2d.runs.reader import Budget, LineReader
+from c2d.runs.records import MEASURED
+from c2d.web.watched_run import NEWEST, Columns, WatchedRun, chart_list
 
+PERIOD = 1.0  # seconds between refreshes
+_SOON = 0.1  # of it, while there is more to read than one refresh allows
 _DEPTH = 4  # directories between the root and a run
 _MOST = 2_000  # runs
 _SCAN = 5.0  # seconds between searches for new runs
-_RECORDS = 10_000  # lines of records and events read in one look
+_RECORDS = 10_000  # lines of records and events read in one refresh
 _EPISODES = 50_000  # lines of games read for one answer
 _EPISODE_POINTS = 1_500
 _WINDOW = 100  # games over which a score is averaged
 
 
 class Change(NamedTuple):
-    """What is new since the last look."""
+    """What is new since the last refresh."""
 
     rows: list[dict[str, Any]]
     gone: list[str]
 
 
-class Index:
+class RunIndex:
     """The runs of a directory. Safe to call from several threads."""
 
     def __init__(self, root: Root) -> None:
         self.root = root
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, WatchedRun] = {}
         self.rows: dict[str, dict[str, Any]] = {}
         self._scanned = -_SCAN
         self._lock = threading.Lock()
         self._games: dict[str, Games] = {}
 
     def refresh(self) -> Change:
-        """Look at every run once. A look reads so many lines at most, first of runs that had few the last time."""
+        """Look at every run once, within a budget of lines. Runs that had few new lines the last time come first."""
         with self._lock:
             gone = self._scan() if time.monotonic() - self._scanned >= _SCAN else []
-            locks, now, budget = held(), time.time(), Budget(_RECORDS)
+            now, budget = time.time(), Budget(_RECORDS)
             changed = []
-            for name, run in sorted(self.runs.items(), key=lambda item: item[1].taken):
-                run.refresh(locks, now, budget)
+            for name, run in sorted(self.runs.items(), key=lambda item: item[1].lines_read):
+                run.refresh(now, budget)
                 row = run.row(now)
                 if row != self.rows.get(name):
                     self.rows[name] = row
@@ -66,13 +73,13 @@ class Index:
             self.rows.pop(name, None)
             self._games.pop(name, None)
         for name in sorted(found - set(self.runs)):
-            self.runs[name] = Run(self.root, name)
+            self.runs[name] = WatchedRun(self.root, name)
         return gone
 
     def _search(self, parts: tuple[str, ...]) -> list[str]:
         """Names of run directories at or below a directory; none inside another run."""
         files = self.root.files(*parts)
-        if "config.json" in files or "records.jsonl" in files:
+        if layout.CONFIG in files or layout.RECORDS in files:
             return ["/".join(parts) or "."]
         if len(parts) == _DEPTH:
             return []
@@ -82,19 +89,19 @@ class Index:
                 found += self._search((*parts, name))
         return found[:_MOST]
 
-    def find(self, name: str) -> Run | None:
-        """Only what a search of the directory has found."""
+    def find(self, name: str) -> WatchedRun | None:
+        """Only runs that a search of the directory has found."""
         return self.runs.get(name)
 
     # ------------------------------------------------------------------- one run
 
     @property
     def reading(self) -> bool:
-        """Whether some run has more to read than one look allows."""
+        """Whether some run has more to read than one refresh allows."""
         return any(run.reading for run in self.runs.values())
 
     def curves(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Every column of the records of each run there is, and how often they were begun again."""
+        """Every column of the records of each run that exists, and how often the file was restarted."""
         with self._lock:
             found = {name: run for name in names if (run := self.runs.get(name)) is not None}
             return {
@@ -107,9 +114,7 @@ class Index:
             }
 
     def detail(self, name: str) -> dict[str, Any]:
-        """What the page of one run shows beside its curves."""
-        from c2d.config import flat
-
+        """What the page of one run shows besides its curves."""
         run = self.runs[name]
         with self._lock:
             config, header = run.config, run.header
@@ -120,13 +125,15 @@ class Index:
             return {
                 "row": self.rows.get(name) or run.row(time.time()),
                 "settings": settings,
-                "passport": run.small("passport.json"),
-                "spec": run.small("env.json"),
-                "summary": run.small("summary.json"),
+                "passport": run.small(layout.PASSPORT),
+                "spec": run.small(layout.ENV),
+                "summary": run.small(layout.SUMMARY),
                 "versions": header.get("versions") if isinstance(header.get("versions"), dict) else {},
-                "machine": header.get("measured") if isinstance(header.get("measured"), dict) else {},
+                "machine": header.get(MEASURED) if isinstance(header.get(MEASURED), dict) else {},
                 "events": run.events[-200:],
+                "charts": chart_list(),
                 "damaged": run.damaged,
+                "damage": run.damage,
                 "records": {"count": run.columns.count, "stride": run.columns.stride},
                 "trouble": run.trouble,
                 "checkpoints": checkpoints_of(run),
@@ -134,14 +141,14 @@ class Index:
                 "report": report_of(run) is not None,
             }
 
-    def _evaluations(self, run: Run) -> list[dict[str, Any]]:
-        found = []
-        for file in self.root.files(run.name, "evaluations")[-20:]:
-            value = run.small(f"evaluations/{file}") if file.endswith(".json") else {}
+    def _evaluations(self, run: WatchedRun) -> list[dict[str, Any]]:
+        evaluations = []
+        for file in self.root.files(run.name, layout.EVALUATIONS)[-20:]:
+            value = run.small(f"{layout.EVALUATIONS}/{file}") if file.endswith(".json") else {}
             if isinstance(value.get("summary"), dict):
                 kept = {key: value.get(key) for key in ("steps", "epsilon", "seed", "env", "summary")}
-                found.append({"file": file, "risk": _risk(value.get("risk")), **kept})
-        return found
+                evaluations.append({"file": file, "risk": _risk(value.get("risk")), **kept})
+        return evaluations
 
     def episodes(self, name: str) -> dict[str, Any]:
         """Scores of whole games, thinned to what a chart can show, and their running mean."""
@@ -152,18 +159,18 @@ class Index:
 
 
 class Games:
-    """The games of a run, followed as they are played."""
+    """The games of a run, followed as they end."""
 
     def __init__(self, root: Root, name: str) -> None:
-        self._tail = Tail(root, name, "episodes.csv")
+        self._lines = LineReader(root, name, layout.EPISODES)
         self._restarts = 0
         self._columns = Columns(("step", "score", "mean", "length"), _EPISODE_POINTS)
         self._recent: deque[float] = deque(maxlen=_WINDOW)
 
     def read(self, budget: Budget) -> None:
-        lines = self._tail.advance(budget)
-        if self._tail.restarts != self._restarts:
-            self._restarts = self._tail.restarts
+        lines = self._lines.advance(budget)
+        if self._lines.restarts != self._restarts:
+            self._restarts = self._lines.restarts
             self._columns.clear()
             self._recent.clear()
         for line in lines:
@@ -183,11 +190,11 @@ class Games:
 
     def answer(self) -> dict[str, Any]:
         columns = {name: list(column) for name, column in self._columns.values.items()}
-        return {"count": self._columns.count, "reading": self._tail.behind, **columns}
+        return {"count": self._columns.count, "reading": self._lines.behind, **columns}
 
 
 def _risk(record: Any) -> dict[str, Any] | None:
-    """The same games by another criterion, if they were played: the mean score and what it differs by."""
+    """The same games by another criterion, if they were played: the mean score and its difference."""
     if not isinstance(record, dict) or not isinstance(rows := record.get("rows"), list):
         return None
     scores = [row for row in rows if text(row, "of") == "score" and text(row, "statistic") == "mean"]
@@ -201,19 +208,79 @@ def _risk(record: Any) -> dict[str, Any] | None:
     }
 
 
-def checkpoints_of(run: Run) -> list[dict[str, Any]]:
+def checkpoints_of(run: WatchedRun) -> list[dict[str, Any]]:
     """What can be played: the newest weights, then checkpoints, newest first."""
     found: list[dict[str, Any]] = []
-    info = run.root.stat(run.name, "weights.safetensors")
+    info = run.root.stat(run.name, layout.WEIGHTS)
     if info is not None:
-        found.append({"id": WEIGHTS, "time": info.st_mtime, "steps": None})
+        found.append({"id": NEWEST, "time": info.st_mtime, "steps": None})
     for name in reversed(run.checkpoints):
-        info = run.root.stat(run.name, "checkpoints", name, "tensors.safetensors")
+        info = run.root.stat(run.name, layout.CHECKPOINTS, name, layout.TENSORS)
         if info is not None:
             found.append({"id": name, "time": info.st_mtime, "steps": int(name)})
     return found
 
 
-def report_of(run: Run) -> str | None:
-    """Where a run keeps its report, as `c2d report RUN --out RUN/report` writes it; None if it has none."""
-    return next((name for name in ("report/report.html", "report.html") if run.root.stat(run.name, name)), None)
+def report_of(run: WatchedRun) -> str | None:
+    """The report of a run, as `c2d report RUN --out RUN/report` writes it; None if it has none."""
+    return next((name for name in layout.REPORTS if run.root.stat(run.name, name)), None)
+
+
+# ---------------------------------------------------------------------------------------------------------- live
+
+
+class Subscriber:
+    """What one page has not received yet: the newest row of each run, so never more than there are runs."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[str, Any]] = {}
+        self.gone: set[str] = set()
+        self.wake = asyncio.Event()
+
+    def add(self, rows: list[dict[str, Any]], gone: list[str]) -> None:
+        for row in rows:
+            self.rows[row["id"]] = row
+            self.gone.discard(row["id"])
+        for name in gone:
+            self.rows.pop(name, None)
+            self.gone.add(name)
+        if rows or gone:
+            self.wake.set()
+
+    async def next(self) -> dict[str, Any]:
+        await self.wake.wait()
+        self.wake.clear()
+        message = {"kind": "runs", "rows": list(self.rows.values()), "gone": sorted(self.gone)}
+        self.rows, self.gone = {}, set()
+        return message
+
+
+class LiveRows:
+    """Sends changes of runs to every open page: one refresh per period for all of them together."""
+
+    def __init__(self, index: RunIndex) -> None:
+        self.index = index
+        self.subscribers: set[Subscriber] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def subscribe(self) -> AsyncIterator[Subscriber]:
+        """A subscriber that receives every row first, then changes."""
+        await asyncio.to_thread(self.index.refresh)
+        subscriber = Subscriber()
+        subscriber.add(list(self.index.rows.values()), [])
+        subscriber.wake.set()  # an empty directory is also worth a message
+        self.subscribers.add(subscriber)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._send())
+        try:
+            yield subscriber
+        finally:
+            self.subscribers.discard(subscriber)
+
+    async def _send(self) -> None:
+        while self.subscribers:
+            await asyncio.sleep(PERIOD * (_SOON if self.index.reading else 1.0))
+            change = await asyncio.to_thread(self.index.refresh)
+            for subscriber in list(self.subscribers):
+                subscriber.add(change.rows, change.gone)
