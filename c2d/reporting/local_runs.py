@@ -22,6 +22,7 @@ from c2d.formatting import plural, printable_name
 from c2d.reporting.scores import RunCurve, RunKey
 from c2d.runs.layout import RECORDS, RunDir
 from c2d.runs.reader import RunRecords, read_tolerantly
+from c2d.runs.records import metrics
 
 _MAX_DEPTH = 4  # levels below a given directory that are searched for runs
 
@@ -145,6 +146,33 @@ def _without_duplicates(runs: list[LocalRun], notes: list[str]) -> list[LocalRun
             f"using the longer one; the other is left out"
         )
     return list(kept.values())
+
+
+class RecordedMetric(NamedTuple):
+    """A number that an agent's runs recorded per iteration: means over the runs, in their first and last iterations."""
+
+    agent: str
+    metric: str
+    first: float
+    last: float
+    format: str  # as in format(value, ".4g")
+
+
+def recorded_metrics(runs: Sequence[LocalRun]) -> list[RecordedMetric]:
+    """Every metric of the schema of records that has values, in the order of the file, for each agent."""
+    rows: list[RecordedMetric] = []
+    for agent in dict.fromkeys(one.run.key.agent for one in runs):
+        iterations = [one.records.iterations for one in runs if one.run.key.agent == agent]
+        for metric in metrics():
+            ends = [[_finite(metric.value_in(lines[end])) for lines in iterations] for end in (0, -1)]
+            first, last = (float(np.nanmean(values)) if np.isfinite(values).any() else math.nan for values in ends)
+            if metric.tensorboard and not (math.isnan(first) and math.isnan(last)):
+                rows.append(RecordedMetric(agent, metric.title, first, last, metric.format))
+    return rows
+
+
+def _finite(value: Any) -> float:
+    return float(value) if type(value) in (int, float) and abs(value) < 1e300 else math.nan
 
 
 # ------------------------------------------------------------------------------------------- names of agents

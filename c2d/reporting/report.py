@@ -14,10 +14,17 @@ from c2d.formatting import alphanumeric, plural
 from c2d.reporting.alignment import align_atari
 from c2d.reporting.analysis import ScoringOptions
 from c2d.reporting.dataset import Dataset, gather
-from c2d.reporting.local_runs import LocalRun, passport_differences, published_passport, read_local_runs
+from c2d.reporting.local_runs import (
+    LocalRun,
+    passport_differences,
+    published_passport,
+    read_local_runs,
+    recorded_metrics,
+)
 from c2d.reporting.page import Report, Section
 from c2d.reporting.scores import NOMINAL, REFERENCE_TABLES, convention, reference
 from c2d.reporting.sections import PAPER_GAMES, SectionBuilder, SectionOptions, other_sections
+from c2d.reporting.tables import Table
 
 _LENGTHS = (
     " Published C2D runs have 200 iterations of 1M frames, the others 199: the score at 200M is taken at the last "
@@ -62,7 +69,23 @@ def build_report(request: ReportRequest) -> Report:
         numbers |= {"frames_millions": analysis.frames, "games": analysis.games, **builder.numbers}
         facts.append(_fact(chosen, len(analysis.games), analysis.frames))
     sections += other_sections(dataset, chosen, numbers, notes)
+    if own:
+        sections.append(_recorded(own))
     return Report(_title(dataset), tuple(facts), tuple(dict.fromkeys(notes)), tuple(sections), numbers)
+
+
+def _recorded(own: Sequence[LocalRun]) -> Section:
+    """What the runs recorded besides scores."""
+    rows = recorded_metrics(own)
+    table = Table(
+        "recorded",
+        "Recorded per iteration: means over an agent's runs, in their first and last iterations.",
+        ("agent", "metric", "first iteration", "last iteration"),
+        tuple((row.agent, row.metric, format(row.first, row.format), format(row.last, row.format)) for row in rows),
+        ("agent", "metric", "first", "last"),
+        tuple((row.agent, row.metric, row.first, row.last) for row in rows),
+    )
+    return Section("recorded", "Recorded per iteration", "", tables=(table,))
 
 
 def scoring_options(name: str, references: str | None, replications: int, seed: int) -> ScoringOptions:

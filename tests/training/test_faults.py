@@ -15,10 +15,10 @@ from c2d.cli.main import main
 from c2d.config import read_config
 from c2d.errors import UserError
 from c2d.files import write_flushed
+from c2d.runs import checkpoints as checkpoint_module
 from c2d.runs.checkpoints import Checkpoints
 from c2d.runs.lock import locked
 from c2d.runs.records import LineFile
-from c2d.training import checkpoint as checkpoint_module
 from c2d.training import saving as saving_module
 from tests.training.crashed_runs import GAME, crashed, runs
 from tests.training.short_runs import short_config
