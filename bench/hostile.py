@@ -273,7 +273,7 @@ CONFIG_VALUES: dict[tuple[str, ...], tuple[Any, ...]] = {
     ("rules", "stack"): LARGE,
     ("seed",): (-1, 10**39, "one"),
     ("env",): ("gym/\x1b[31mNone-v0", "", "gym/os:system", 7),
-    ("recipe",): ("\x1b[31mred\x07", "x" * 100_000, None),
+    ("recipe_name",): ("\x1b[31mred\x07", "x" * 100_000, None),
     ("class",): (["Config"], "os.system"),
     ("recipe",): (None, {}, {"class": "Recipe", "head": {"class": "Mlp"}}),
 }
@@ -342,21 +342,23 @@ def _in_records() -> Iterator[Case]:
 
 
 STATE_VALUES: dict[str, Callable[[dict[str, Any]], object]] = {
-    "text in the tally": lambda s: s["tally"].update(loss_sum="much"),
-    "text among the scores": lambda s: s["tally"].update(scores=["\x1b[31m", 1.0]),
-    "no list of scores": lambda s: s["tally"].update(scores="many"),
-    "endless numbers in the tally": lambda s: s["tally"].update(atom_max=10**39),
-    "a count of updates with a fraction": lambda s: s["tally"].update(updates=1.5),
-    "steps 10^39": lambda s: s.update(step=10**39),
-    "an action out of range": lambda s: s.update(chosen=99),
-    "actions of the game out of range": lambda s: s["environment"].update(actions=[99] * 3),
-    "no environment": lambda s: s.update(environment=None),
+    "text in the tally": lambda s: s["session"]["tally"]["values"].update(mean_loss="much"),
+    "text among the scores": lambda s: s["session"]["tally"].update(scores=["\x1b[31m", 1.0]),
+    "no list of scores": lambda s: s["session"]["tally"].update(scores="many"),
+    "endless numbers in the tally": lambda s: s["session"]["tally"]["values"].update(atom_max=10**39),
+    "a count of updates with a fraction": lambda s: s["session"]["tally"].update(updates=1.5),
+    "steps 10^39": lambda s: s["session"].update(step=10**39),
+    "an action out of range": lambda s: s["session"]["streams"][0].update(action=99),
+    "actions of the game out of range": lambda s: s["session"]["streams"][0]["environment"].update(actions=[99] * 3),
+    "no environment": lambda s: s["session"]["streams"][0].update(environment=None),
     "a config of another run": lambda s: s["config"].update(env="gym/os:system"),
-    "a config with control characters": lambda s: s["config"].update(recipe="\x1b[31m"),
-    "generators of another kind": lambda s: s["generators"].update(actions={"bit_generator": "MT19937"}),
-    "torch generators cut": lambda s: s["torch_generators"].update(acting={"base64": "AAAA"}),
+    "a config with control characters": lambda s: s["config"].update(recipe_name="\x1b[31m"),
+    "generators of another kind": lambda s: s["session"]["generators"].update(actions={"bit_generator": "MT19937"}),
+    "torch generators cut": lambda s: s["session"]["torch_generators"].update(acting={"base64": "AAAA"}),
+    "an array that is not there": lambda s: s["session"]["streams"][0].update(observation={"array": "nothing"}),
+    "numbers in place of an array": lambda s: s["session"]["learner"].update(online=[1.0, 2.0]),
     "seconds in words": lambda s: s.update(seconds="long"),
-    "a replay head elsewhere": lambda s: s.update(replay_head=10**30),
+    "a replay head elsewhere": lambda s: s["session"]["replay"]["streams"][0].update(head=10**30),
 }
 SEGMENT_VALUES: dict[str, Callable[[dict[str, Any]], object]] = {
     "actions out of range": lambda a: a["action"].fill(99),
@@ -412,14 +414,13 @@ def _atari(place: Place) -> None:
 
 
 def _serve(place: Place) -> int:
-    from c2d.web.index import Index
-
     from c2d.runs.confined import Root
+    from c2d.web.run_index import RunIndex
 
-    index = Index(Root(place.sweep))
+    index = RunIndex(Root(place.sweep))
     index.refresh()
     for name in list(index.runs):
-        json.dumps([index.detail(name), index.curves(name)])
+        json.dumps([index.detail(name), index.curves([name])])
     return 0
 
 
@@ -565,8 +566,11 @@ def compact(everything: list[Case]) -> list[tuple[Case, str]]:
         ("number of 5,000 digits", "config.json"): ["resume RUN"],
         ("JSON 100,000 deep", "summary.json"): ["evaluate RUN", "sweep status DIR"],
         ("control characters", "records.jsonl"): ["fingerprint RUN"],
-        ("a value in config.json", "agent.encoder.widths = '[1000000000000]'"): ["evaluate RUN", "train --config FILE"],
-        ("a value in config.json", "agent.schedule.batch_size = '1000000000'"): ["train --config FILE"],
+        ("a value in config.json", "recipe.encoder.widths = '[1000000000000]'"): [
+            "evaluate RUN",
+            "train --config FILE",
+        ],
+        ("a value in config.json", "recipe.schedule.batch_size = '1000000000'"): ["train --config FILE"],
         ("a value in env.json", "frame_shape = '[1000000000]'"): ["evaluate RUN"],
         ("a state that is signed but wrong", "text in the tally"): ["resume RUN"],
         ("a state that is signed but wrong", "a config with control characters"): ["resume RUN"],

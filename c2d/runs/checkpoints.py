@@ -401,7 +401,7 @@ def _split(state: Any, path: tuple[str, ...] = ()) -> tuple[Any, dict[str, NDArr
     """A state without its arrays, each replaced by the path under which it is in the dictionary of arrays."""
     arrays: dict[str, NDArray[Any]] = {}
     if isinstance(state, np.ndarray):
-        return {"array": "/".join(path)}, {"/".join(path): np.ascontiguousarray(state)}
+        return {"array": "/".join(path)}, {"/".join(path): state}
     if not isinstance(state, dict | list):
         return state, {}
     plain: dict[Any, Any] = {}

@@ -138,13 +138,13 @@ def refusing(monkeypatch, until=10**9):
     """The disk takes no weights and no checkpoints any more, or not before so many attempts."""
     attempts = []
 
-    def refuse(self, agent):
+    def refuse(self, data):
         attempts.append(1)
         if len(attempts) < until:
             raise NO_SPACE
-        write_atomically(self.weights, agent.to_bytes())
+        write_atomically(self.weights, data)
 
-    monkeypatch.setattr("c2d.runs.layout.RunDir.save_weights", refuse)
+    monkeypatch.setattr("c2d.runs.layout.RunDir.write_weights", refuse)
     monkeypatch.setattr(saving_module, "_PAUSE", 0.01)
 
 
