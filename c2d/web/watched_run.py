@@ -160,7 +160,7 @@ class WatchedRun:
             self.last_game_step = 0
 
     def _read_lock(self) -> None:
-        """Its content is read again only when another process wrote it: a heartbeat changes only its time."""
+        """Its content is read again only after it was touched."""
         info = self.root.stat(self.name, layout.LOCK)
         mark = None if info is None else (info.st_ino, info.st_size, info.st_ctime_ns)
         self._touched = 0.0 if info is None else info.st_mtime
