@@ -1,6 +1,6 @@
 """A run directory copied piece by piece while it is being written, for machines that share no file system.
 
-What a checkpoint consists of never changes once it has its name (training/checkpoint.py), and an old one goes only
+What a checkpoint consists of never changes once it has its name (runs/checkpoints.py), and an old one goes only
 after a newer one is whole. So it is enough to send files in the right order: the replay's first, then the
 checkpoint, whose directory gets its name when its last file is there; and to delete on the other side only after a
 look at the directory of which every file could be read.
