@@ -10,8 +10,8 @@ import safetensors
 import safetensors.torch
 import torch
 
-from c2d.agents.actor import Actor
 from c2d.agents.build import build_network, build_phi
+from c2d.agents.rollout import Actor, epsilon_greedy
 from c2d.agents.sizes import most_network_bytes, network_bytes
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
@@ -42,7 +42,7 @@ class Agent:
     def __init__(self, network: ValueNetwork, recipe: Recipe, spec: EnvSpec, seed: int = 0) -> None:
         self.network, self.recipe, self.spec = network, recipe, spec
         self.phi = build_phi(recipe)
-        self.actor = Actor(network, self.phi, spec.actions, np.random.default_rng(seed))
+        self.actor, self.rng = Actor(network, self.phi), np.random.default_rng(seed)
 
     def act(self, obs: np.ndarray, epsilon: float = 0.0) -> int | np.ndarray:
         """Greedy action by expected real return, random with probability ε. A batch gives an array.
@@ -52,9 +52,11 @@ class Agent:
         if not 0.0 <= epsilon <= 1.0:
             raise UserError(f"epsilon is {epsilon}; accepted: from 0 to 1")
         obs = self._check(obs)
-        if obs.ndim == len(self.spec.obs_shape):
-            return self.actor.act(obs, epsilon)
-        return self.actor.act_batch(obs, epsilon)
+        single = obs.ndim == len(self.spec.obs_shape)
+        rows = obs[None] if single else obs
+        choices = epsilon_greedy(list(rows), [self.rng] * len(rows), epsilon, self.spec.actions, self.actor.greedy)
+        actions = [action for action, _ in choices]
+        return actions[0] if single else np.array(actions, dtype=np.int64)
 
     @torch.inference_mode()
     def distribution(self, obs: np.ndarray) -> Distribution:

@@ -20,8 +20,7 @@ from c2d.nets.network import ValueNetwork
 from c2d.recipes import parts as spec
 from c2d.recipes.recipe import Recipe
 from c2d.recipes.user_code import TRUSTED, imported
-from c2d.replay.buffer import Replay
-from c2d.replay.samplers import PrioritizedSampler, Sampler, UniformSampler
+from c2d.replay.buffer import PrioritizedSampler, Replay, Sampler, UniformSampler
 from c2d.returns import bellman, losses
 from c2d.returns import phi as phis
 from c2d.types import Phi
@@ -114,6 +113,35 @@ def build_learner(
 ) -> Learner:
     """`weights` draws the initial weights, `learning` the noise and fractions of updates."""
     online, target = (build_network(recipe, env, weights).to(device) for _ in range(2))
+    for parameter in target.parameters():
+        parameter.requires_grad_(False)
+    learner = assemble_learner(recipe, online, target, learning, _build_optimizers(recipe, online))
+    learner.synchronize()
+    return learner
+
+
+def assemble_learner(
+    recipe: Recipe,
+    online: ValueNetwork,
+    target: ValueNetwork,
+    learning: torch.Generator,
+    optimizers: list[Optimizer] | None = None,  # None: it has targets, but cannot be trained
+) -> Learner:
+    """A learner with these two networks as they are."""
+    return Learner(
+        online,
+        target,
+        build_phi(recipe),
+        LOSSES[type(recipe.loss)](recipe.loss),
+        BOOTSTRAPS[type(recipe.bootstrap)](recipe.bootstrap),
+        optimizers or [],
+        learning,
+        auxiliary=getattr(online.head, "auxiliary", None),
+        polyak=recipe.schedule.polyak,
+    )
+
+
+def _build_optimizers(recipe: Recipe, online: ValueNetwork) -> list[Optimizer]:
     head = online.head
     apart: list[nn.Parameter] = head.own_parameters() if isinstance(head, FractionHead) else []
     together = [p for p in online.parameters() if not any(p is other for other in apart)]
@@ -121,17 +149,7 @@ def build_learner(
     if isinstance(recipe.head, spec.Fraction):
         h = recipe.head
         optimizers.append(CenteredRmsProp(apart, spec.RmsProp(h.learning_rate, h.decay, h.eps)))
-    return Learner(
-        online,
-        target,
-        build_phi(recipe),
-        LOSSES[type(recipe.loss)](recipe.loss),
-        BOOTSTRAPS[type(recipe.bootstrap)](recipe.bootstrap),
-        optimizers,
-        learning,
-        auxiliary=getattr(head, "auxiliary", None),
-        polyak=recipe.schedule.polyak,
-    )
+    return optimizers
 
 
 def build_replay(recipe: Recipe, env: EnvSpec, truncation: str, compress: bool | None) -> Replay:

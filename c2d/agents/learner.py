@@ -17,8 +17,8 @@ from torch.optim.adam import adam
 
 from c2d.nets.network import ValueNetwork, synchronize
 from c2d.recipes.parts import Adam, RmsProp
-from c2d.returns.bellman import Bootstrap, Laws, at_action, backup
-from c2d.types import Batch, Phi, ReturnDist, Update
+from c2d.returns.bellman import Bootstrap, BootstrapLaws, at_action, backup
+from c2d.types import Batch, Phi, Purpose, ReturnDist, Update
 
 Loss = Callable[[ReturnDist, ReturnDist], Tensor]  # prediction [B, N], target [B, M] -> [B]
 # features, prediction [B, N], action [B], generator -> [B]: what a head trains beside its law
@@ -34,7 +34,7 @@ class Learner:
     def __init__(
         self,
         online: ValueNetwork,
-        target: ValueNetwork,
+        target_network: ValueNetwork,
         phi: Phi,
         loss: Loss,
         bootstrap: Bootstrap,
@@ -43,35 +43,27 @@ class Learner:
         auxiliary: Auxiliary | None = None,
         polyak: float | None = None,
     ) -> None:
-        self.online, self.target = online, target
+        self.online, self.target_network = online, target_network
         self.phi, self.loss, self.bootstrap = phi, loss, bootstrap
         self.optimizers, self.rng, self.auxiliary, self.polyak = optimizers, rng, auxiliary, polyak
-        for parameter in target.parameters():
-            parameter.requires_grad_(False)
-        synchronize(target, online)
 
     @property
     def updates(self) -> int:
         """Gradient steps made."""
         return self.optimizers[0].updates
 
-    def synchronize(self) -> None:
-        """When its period is over: copy the online network to the target network, unless it follows each update."""
-        if self.polyak is None:
-            synchronize(self.target, self.online)
-
     def state_dict(self) -> dict[str, Any]:
         """Networks with their normalization statistics, and the optimizers. Arrays may share memory with them."""
         return {
             "online": _to_arrays(self.online.state_dict()),
-            "target": _to_arrays(self.target.state_dict()),
+            "target": _to_arrays(self.target_network.state_dict()),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """ValueError for what does not fit."""
         _copy_into(self.online.state_dict(), state["online"], "online")
-        _copy_into(self.target.state_dict(), state["target"], "target")
+        _copy_into(self.target_network.state_dict(), state["target"], "target")
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
 
@@ -80,7 +72,7 @@ class Learner:
         features = self.online.features(batch.obs, "predict")
         predicted: ReturnDist = self.online.head(features, "predict", self.rng)  # [B, A, N]
         prediction = at_action(predicted, batch.action)  # [B, N]
-        target = self._target(batch, predicted)  # [B, M]
+        target = self.target(batch, predicted)  # [B, M]
         per_sample = self.loss(prediction, target)  # [B]
         loss = (per_sample * batch.weight).mean()
         total = loss
@@ -92,20 +84,35 @@ class Learner:
         total.backward()  # type: ignore[no-untyped-call]
         norm, *_ = [optimizer.step() for optimizer in self.optimizers]
         if self.polyak is not None:
-            synchronize(self.target, self.online, self.polyak)
+            self.synchronize(self.polyak)
         low, high = torch.aminmax(prediction.atoms.detach())
         metrics = {"atom_min": float(low), "atom_max": float(high), "gradient_norm": float(norm)}
         return Update(float(loss.detach()), batch.indices.cpu().numpy(), per_sample.detach().cpu().numpy(), metrics)
 
     @torch.no_grad()
-    def _target(self, batch: Batch, predicted: ReturnDist) -> ReturnDist:
-        """The law that the prediction is compared with. -> [B, M]"""
-        choose, law = self.target.choose_and_target(batch.next_obs, self.rng, predicted)
+    def target(self, batch: Batch, predicted: ReturnDist | None = None, acting: bool = False) -> ReturnDist:
+        """The law that a prediction for `batch` is compared with. -> [B, M]
+
+        `predicted` [B, A, N] is the online network's prediction at `batch.obs`, made here if it is not given. With
+        `acting`, every pass is made as in acting: running statistics, no noise. So a batch may be a single step.
+        """
+        rng = None if acting else self.rng
+        choosing: Purpose = "act" if acting else "choose"
+        if predicted is None:
+            predicted = self.online(batch.obs, "act" if acting else "target", rng)
+        if acting:
+            choose = law = self.target_network(batch.next_obs, "act", None, predicted)
+        else:
+            choose, law = self.target_network.choose_and_target(batch.next_obs, rng, predicted)
         if self.bootstrap.online_chooses:
-            choose = self.online(batch.next_obs, "choose", self.rng)
-        now = self.target(batch.obs, "choose", self.rng) if self.bootstrap.needs_target_now else None
-        reward, law = self.bootstrap.fn(Laws(law, choose, now), batch, self.phi)
+            choose = self.online(batch.next_obs, choosing, rng)
+        now = self.target_network(batch.obs, choosing, rng) if self.bootstrap.needs_target_now else None
+        reward, law = self.bootstrap.fn(BootstrapLaws(law, choose, now), batch, self.phi)
         return backup(reward, batch.discount, law, self.phi)
+
+    def synchronize(self, fraction: float = 1.0) -> None:
+        """Move the target network toward the online one; by default it becomes a copy."""
+        synchronize(self.target_network, self.online, fraction)
 
 
 def _to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
@@ -134,7 +141,7 @@ def linear(step: int, start: float, end: float, steps: int) -> float:
 
 
 class Optimizer(Protocol):
-    """ActionLog some parameters by their gradients."""
+    """Moves some parameters by their gradients."""
 
     updates: int  # steps made
 

@@ -13,7 +13,7 @@ from c2d.errors import UserError
 from c2d.formatting import size
 from c2d.recipes import parts as spec
 from c2d.recipes.recipe import Recipe
-from c2d.replay.frames import compressed
+from c2d.replay.ring import compressed
 
 _CERTAIN = 1 << 30  # bytes; below, no network is counted
 _LAYERS = 12  # no network has more weights than so many layers from its widest to its second widest

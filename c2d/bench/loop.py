@@ -1,4 +1,4 @@
-"""What training costs per step: the real loop in timed windows, and its stages timed from inside."""
+"""What training costs per step: the real loop in timed windows, and its stages timed from within."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from c2d.bench.calibration import BareEmulator
+from c2d.bench.machine import BareEmulator
 from c2d.config import Config, default_config, validate
 from c2d.envs.make import make, spec_of
-from c2d.replay.frames import compressed
+from c2d.replay.ring import compressed
 from c2d.training.session import Session
 
 CAPACITY = 100_000  # transitions
@@ -24,14 +24,14 @@ HISTORY = 2_000  # random steps before the first update
 _SLICE = 100  # agent steps by which the emulators take turns
 _LEAST_UPDATES = 8  # for quartiles, however short the window
 
-# stage -> (part of a Session, its method)
-_STAGES = {
-    "emulate": ("env", "step"),
-    "act": ("actor", "act"),
-    "stack": ("stack", "update"),
-    "store": ("replay", "add"),
-    "sample": ("replay", "sample"),
-    "update": ("learner", "update"),
+# stage -> (an object of a Session, its method)
+_STAGES: dict[str, tuple[Callable[[Session], Any], str]] = {
+    "emulate": (lambda session: session.env, "step"),
+    "act": (lambda session: session.rollout, "decide"),
+    "stack": (lambda session: session.rollout.streams[0].stack, "update"),
+    "store": (lambda session: session.replay, "add"),
+    "sample": (lambda session: session.replay, "sample"),
+    "update": (lambda session: session.learner, "update"),
 }
 
 
@@ -47,9 +47,9 @@ class Window(NamedTuple):
 
 
 def loop_config(env: str, recipe: str = "c2d") -> Config:
-    """What `c2d train` would run late in training, when the network chooses nearly every action.
+    """What `c2d train` runs late in training, when the network chooses nearly every action.
 
-    The replay is a smaller one, but compressed if that of training is.
+    The replay is smaller, but compressed if that of training is.
     """
     config = default_config(env, recipe)
     frame_bytes = spec_of(config.env, config.rules).frame_bytes
@@ -66,7 +66,7 @@ def loop_config(env: str, recipe: str = "c2d") -> Config:
 
 
 def window(session: Session, seconds: float, least_updates: int = 1) -> Window:
-    """Advance by whole update periods until the time is over."""
+    """Advance by whole update periods until the time is up."""
     period, first, began = session.schedule.update_period, session.step, time.perf_counter()
     while time.perf_counter() - began < seconds or session.step - first < least_updates * period:
         for _ in range(period):
@@ -84,7 +84,7 @@ def stages(session: Session, seconds: float) -> dict[str, dict[str, float]]:
 
 
 def emulation(config: Config, bare: BareEmulator | None, seconds: float) -> dict[str, Any]:
-    """The environment alone, random actions, taking turns with the bare emulator if there is one."""
+    """The environment alone with random actions, taking turns with the bare emulator if there is one."""
     env, rng = make(config.env, config.rules, seed=1), np.random.default_rng(1)
     env.reset()
     ours: list[float] = []
@@ -127,16 +127,16 @@ def _play(step: Callable[[int], Any], choices: list[int]) -> float:
 
 @contextmanager
 def _clocks(session: Session) -> Iterator[dict[str, list[float]]]:
-    """A clock around each stage; gone afterwards."""
+    """A clock around each stage, removed afterwards."""
     spent: dict[str, list[float]] = {name: [] for name in _STAGES}
     for name, (part, method) in _STAGES.items():
-        owner = getattr(session, part)
+        owner = part(session)
         setattr(owner, method, _clocked(getattr(owner, method), spent[name]))
     try:
         yield spent
     finally:
         for part, method in _STAGES.values():
-            delattr(getattr(session, part), method)
+            delattr(part(session), method)
 
 
 def _clocked(method: Callable[..., Any], spent: list[float]) -> Callable[..., Any]:

@@ -20,7 +20,7 @@ class EnvSpec:
 
     name: str  # canonical, e.g. "atari/breakout"
     family: Family
-    frame_shape: tuple[int, ...]  # [C, H, W] for pictures, [D] for vectors
+    frame_shape: tuple[int, ...]  # [C, H, W] for images, [D] for vectors
     frame_dtype: Literal["uint8", "float32"]
     stack: int  # frames per observation
     actions: int
@@ -55,26 +55,26 @@ class Environment(Protocol):
         ...
 
     def render(self) -> np.ndarray:
-        """The picture a person would see now. [H, W, 3] u8"""
+        """The image a person would see now. [H, W, 3] u8"""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the rest of the game depends on: plain values, lists, dictionaries and bytes."""
+        """Everything the rest of the game depends on: plain values, lists, dictionaries and bytes."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state_dict` was called, in any process. Raises `ReplayMismatch` if it cannot get there."""
+        """Continue where `state_dict` was called, in any process. Raises `ReplayMismatch` if that is not possible."""
         ...
 
     def close(self) -> None: ...
 
 
 class ReplayMismatch(Exception):
-    """A game that was played again from its seed and its actions did not lead where it had led before."""
+    """A game played again from its seed and its actions did not lead to the same observation."""
 
 
 def check_actions(actions: Any, count: int) -> None:
-    """ValueError unless these are actions of a game, as they are saved."""
+    """ValueError unless these are the saved actions of a game."""
     if not isinstance(actions, list):
         raise ValueError(f"the actions of the game are {type(actions).__name__}, not a list")
     for number, action in enumerate(actions):
@@ -83,7 +83,7 @@ def check_actions(actions: Any, count: int) -> None:
 
 
 class ActionLog:
-    """The way back into a game that cannot be saved: its number, from which its seed follows, and its actions."""
+    """The way back into a game that cannot be saved: its number, which gives its seed, and its actions."""
 
     def __init__(self) -> None:
         self.game = 0
@@ -97,7 +97,7 @@ class ActionLog:
         return {"game": self.game, "actions": list(self.actions), "frame": _digest(frame)}
 
     def play_again(self, env: Environment, state: dict[str, Any]) -> None:
-        """Take the actions again in a game that `env.start` begins; its last frame must be the one saved."""
+        """Take the actions again in a game that `env.reset` begins; its last frame must be the saved one."""
         if type(state["game"]) is not int or state["game"] < 0:
             raise ValueError(f"the number of the game is {state['game']!r}; accepted: 0 or more")
         check_actions(state["actions"], env.spec.actions)
@@ -118,26 +118,3 @@ class ActionLog:
 
 def _digest(frame: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(frame).tobytes()).hexdigest()
-
-
-class FrameStack:
-    """The observation an agent sees: the last S frames of the running episode, zeros before its opening."""
-
-    def __init__(self, spec: EnvSpec) -> None:
-        self._channels = spec.frame_shape[0]
-        self.obs = np.zeros(spec.obs_shape, dtype=spec.frame_dtype)  # [S·C, H, W], newest frame last
-
-    def reset(self, opening: ResetFrame) -> np.ndarray:
-        self.obs[:] = 0
-        for _ in range(opening.repeats):
-            self.push(opening.frame)
-        return self.obs
-
-    def push(self, frame: np.ndarray) -> np.ndarray:
-        self.obs[: -self._channels] = self.obs[self._channels :]
-        self.obs[-self._channels :] = frame
-        return self.obs
-
-    def update(self, step: Step) -> np.ndarray:
-        """The observation after `step`: of the next episode if this one ended."""
-        return self.push(step.frame) if step.reset is None else self.reset(step.reset)

@@ -32,7 +32,7 @@ from c2d.files import (
     remove_leftovers,
     write_atomically,
 )
-from c2d.replay.buffer import STORED
+from c2d.replay.ring import STORED
 
 SHORT = 4_096  # slots
 LONG = 32_768  # slots; more are divided among several files, so that reading needs little memory besides the replay
@@ -47,8 +47,15 @@ class Damaged(Exception):
 class SlotRing(Protocol):
     """The slots of one stream of the replay."""
 
-    capacity: int  # slots
-    frame_bytes: int  # of one frame
+    @property
+    def capacity(self) -> int:
+        """Slots."""
+        ...
+
+    @property
+    def frame_bytes(self) -> int:
+        """Of one frame."""
+        ...
 
     @property
     def head(self) -> int:

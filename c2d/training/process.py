@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from c2d.errors import UserError
 from c2d.formatting import size
-from c2d.replay.frames import WORTH_COMPRESSING
+from c2d.replay.ring import WORTH_COMPRESSING
 
 if TYPE_CHECKING:
     from c2d.training.session import Session

@@ -1,6 +1,8 @@
-"""One run in memory: environment, agent, replay, counters; advanced step by step.
+"""One run in memory: environments, agent, replay, counters; advanced step by step.
 
-act (ε-greedy) → emulate → store → every 4th step one update → every 8,000th step copy to the target network
+act (ε-greedy) → step the environment → store → every 4th step one update → every 8,000th step copy the target network
+
+`Session` is the cadence: it decides when to act, to learn and to copy. `Rollout`, `Replay` and `Learner` know how.
 """
 
 from __future__ import annotations
@@ -12,15 +14,15 @@ from typing import Any
 
 import torch
 
-from c2d.agents.actor import Actor
 from c2d.agents.build import build_learner, build_replay
 from c2d.agents.learner import linear
+from c2d.agents.rollout import Actor, Rollout, Stream
 from c2d.agents.sizes import check_training
 from c2d.config import Config
 from c2d.envs.make import make
-from c2d.envs.spec import FrameStack, ReplayMismatch
+from c2d.envs.spec import ReplayMismatch
 from c2d.errors import UserError
-from c2d.replay.buffer import Replay
+from c2d.replay.ring import Ring
 from c2d.runs import records
 from c2d.seeding import integer, numpy_generator, torch_generator
 from c2d.types import GameEnd, Update
@@ -29,7 +31,7 @@ _LARGEST_COUNT = 10**15  # no run makes so many steps
 
 
 class Diverged(UserError):
-    """The loss is no number any more."""
+    """The loss or the gradient is not finite."""
 
 
 _COMBINE: dict[str, Callable[[float, float], float]] = {
@@ -98,36 +100,29 @@ class Tally:
 
 
 class Session:
-    """All state of a run. `advance` makes one agent step; nothing here knows of files or screens."""
+    """All state of a run. `advance` makes one agent step per environment; nothing here knows of files or screens."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
         seed, recipe = config.seed, config.recipe
         self.schedule = recipe.schedule
         self.env = make(config.env, config.rules, integer(seed, "environment"))
-        self.stack = FrameStack(self.env.spec)
         check_training(recipe, self.env.spec, config.compress_replay)
         device = config.device
         learning, acting = (torch_generator(seed, name, device) for name in ("learning", "acting"))
         self.learner = build_learner(recipe, self.env.spec, torch_generator(seed, "weights"), learning, device)
         self.replay = build_replay(recipe, self.env.spec, config.rules.truncation, config.compress_replay)
-        self.actor = Actor(
-            self.learner.online,
-            self.learner.phi,
-            self.env.spec.actions,
-            numpy_generator(seed, "actions"),
-            acting,
-        )
+        self.actor = Actor(self.learner.online, self.learner.phi, acting)
+        self.rollout = Rollout(self.actor.greedy, [Stream(self.env, numpy_generator(seed, "actions"))])
         self.sampling = numpy_generator(seed, "replay")
-        self.generators = {"actions": self.actor.rng, "replay": self.sampling}
+        self.generators = {"actions": self.rollout.streams[0].rng, "replay": self.sampling}
         self.torch_generators = {"learning": learning, "acting": acting}
         self.history = 0  # random steps made before training
         self.step = 0  # training steps made
         self.iteration = 0  # iterations completed
         self.tally = Tally()
-        self.chosen: int | None = None  # the action that is being carried out; kept if the environment fails
         self.mismatch: str | None = None  # why the game of a checkpoint could not be continued
-        self.sound = True  # whether the run can be continued from what is here: not in the middle of learning
+        self.sound = True  # whether the run can be continued from this state: not in the middle of learning
 
     @property
     def epsilon(self) -> float:
@@ -145,11 +140,11 @@ class Session:
         return self.history < self.schedule.random_history
 
     def fill(self) -> None:
-        """One uniformly random step into the replay. After the last of them the game is begun anew."""
+        """One uniformly random step of each environment into the replay. After the last of them new games begin."""
         if not self.history:
             self._begin()
-        self._interact(epsilon=1.0)
-        self.history += 1
+        self._play(epsilon=1.0)
+        self.history += len(self.rollout.streams)
         if not self.filling:
             self._begin()
 
@@ -159,27 +154,44 @@ class Session:
 
     def advance(self) -> GameEnd | None:
         """One training step; returns the game that ended with it, if one did."""
-        game = self._interact(self.epsilon)
+        games = self._play(self.epsilon)
         self.sound = False
-        if game is not None:
-            self.tally.scores.append(game.score)
-        if self.step % self.schedule.update_period == 0:
-            update = self.learner.update(
-                self.replay.sample(self.schedule.batch_size, self.sampling, self.config.device)
-            )
-            self.replay.feedback(update.indices, update.priority)
-            for what, value in (("loss", update.loss), ("gradient", update.metrics["gradient_norm"])):
-                if not math.isfinite(value):
-                    raise Diverged(
-                        f"the {what} became {value} at step {self.step}: lower --optim.learning-rate, "
-                        "or check the size of the rewards"
-                    )
-            self.tally.count(update)
-        if self.step % self.schedule.target_period == 0:
-            self.learner.synchronize()
-        self.step += 1
+        self.tally.scores += [game.score for game in games]
+        for now in range(self.step, self.step + len(self.rollout.streams)):
+            if now % self.schedule.update_period == 0:
+                self._learn()
+            if now % self.schedule.target_period == 0 and self.schedule.polyak is None:
+                self.learner.synchronize()  # with Polyak averaging, each update moves the target network
+        self.step += len(self.rollout.streams)
         self.sound = True
-        return game
+        return games[0] if games else None
+
+    def _begin(self) -> None:
+        """New games."""
+        for number, stream in enumerate(self.rollout.streams):
+            self.replay.begin(stream.reset(), number)
+
+    def _play(self, epsilon: float) -> list[GameEnd]:
+        """One step of every environment into the replay; returns the games that ended."""
+        games = []
+        for stream, action, _, step in self.rollout.step(epsilon):
+            self.replay.add(action, step, stream)
+            if step.game is not None:
+                games.append(step.game)
+        return games
+
+    def _learn(self) -> None:
+        """One batch, one gradient step."""
+        batch = self.replay.sample(self.schedule.batch_size, self.sampling, self.config.device)
+        update = self.learner.update(batch)
+        self.replay.feedback(update.indices, update.priority)
+        for quantity, value in (("loss", update.loss), ("gradient", update.metrics["gradient_norm"])):
+            if not math.isfinite(value):
+                raise Diverged(
+                    f"the {quantity} became {value} at step {self.step}: lower --optim.learning-rate, "
+                    "or check the size of the rewards"
+                )
+        self.tally.count(update)
 
     def finish_iteration(self) -> records.IterationRecord:
         """The record of the iteration just completed; the next begins."""
@@ -201,9 +213,9 @@ class Session:
     # ------------------------------------------------------------ for checkpoints
 
     @property
-    def rings(self) -> Sequence[Replay]:
+    def rings(self) -> Sequence[Ring]:
         """The slots of the replay, one ring per stream: the journal keeps all but the newest slot of each."""
-        return [self.replay]
+        return self.replay.rings
 
     @property
     def network_bytes(self) -> int:
@@ -215,8 +227,9 @@ class Session:
     @property
     def state_bytes(self) -> int:
         """The most that the arrays of `state_dict` can take; a fork may come from a larger replay."""
-        replay = self.replay
-        return self.network_bytes + self.stack.obs.nbytes + 2 * replay.frame_bytes + 10 * 8 * replay.capacity
+        observations = sum(stream.stack.obs.nbytes for stream in self.rollout.streams)
+        newest = 2 * self.replay.frame_bytes * len(self.rollout.streams)
+        return self.network_bytes + observations + newest + 10 * 8 * self.replay.capacity
 
     def state_dict(self) -> dict[str, Any]:
         """All that the rest of the run depends on, except for the slots of `rings` before the newest.
@@ -231,7 +244,12 @@ class Session:
             "generators": {name: rng.bit_generator.state for name, rng in self.generators.items()},
             "torch_generators": {n: rng.get_state().numpy().tobytes() for n, rng in self.torch_generators.items()},
             "streams": [
-                {"environment": self.env.state_dict(), "observation": self.stack.obs, "action": self.chosen},
+                {
+                    "environment": stream.env.state_dict(),
+                    "observation": stream.stack.obs,
+                    "action": stream.action,  # chosen, and not carried out yet
+                }
+                for stream in self.rollout.streams
             ],
             "learner": self.learner.state_dict(),
             "replay": self.replay.state_dict(),
@@ -242,45 +260,34 @@ class Session:
 
         If the environment cannot be brought where it was, a new game begins and `mismatch` says why.
         """
-        (stream,) = state["streams"]
         self.learner.load_state_dict(state["learner"])
-        observation = stream["observation"]
-        if observation.shape != self.stack.obs.shape or observation.dtype != self.stack.obs.dtype:
-            raise ValueError(f"the observation is {observation.dtype} {observation.shape}")
-        self.stack.obs[:] = observation
         self.replay.load_state_dict(state["replay"])
         counters = [state[name] for name in ("history", "step", "iteration")]
         if any(type(counter) is not int or not 0 <= counter <= _LARGEST_COUNT for counter in counters):
             raise ValueError(f"counters are {str(counters)[:80]}")
         self.history, self.step, self.iteration = counters
-        self.chosen = stream["action"]
-        if self.chosen is not None and not (type(self.chosen) is int and 0 <= self.chosen < self.env.spec.actions):
-            raise ValueError(f"chosen action is {self.chosen}")
         self.tally = Tally()
         self.tally.load_state_dict(state["tally"])
         for name, rng in self.generators.items():
             rng.bit_generator.state = state["generators"][name]
         for name, torch_rng in self.torch_generators.items():
             torch_rng.set_state(torch.frombuffer(bytearray(state["torch_generators"][name]), dtype=torch.uint8))
+        for number, (stream, saved) in enumerate(zip(self.rollout.streams, state["streams"], strict=True)):
+            self._load_stream(number, stream, saved)
+
+    def _load_stream(self, number: int, stream: Stream, saved: dict[str, Any]) -> None:
+        observation, action, shown = saved["observation"], saved["action"], stream.stack.obs
+        if observation.shape != shown.shape or observation.dtype != shown.dtype:
+            raise ValueError(f"the observation is {observation.dtype} {observation.shape}")
+        if action is not None and not (type(action) is int and 0 <= action < stream.env.spec.actions):
+            raise ValueError(f"chosen action is {action}")
+        shown[:] = observation
+        stream.action = action
         try:
-            self.env.load_state_dict(stream["environment"])
+            stream.env.load_state_dict(saved["environment"])
         except ReplayMismatch as error:
-            self.chosen, self.mismatch = None, str(error)
-            self._begin()
+            self.mismatch = str(error)
+            self.replay.begin(stream.reset(), number)
 
     def close(self) -> None:
-        self.env.close()
-
-    def _begin(self) -> None:
-        opening = self.env.reset()
-        self.stack.reset(opening)
-        self.replay.begin(opening)
-
-    def _interact(self, epsilon: float) -> GameEnd | None:
-        if self.chosen is None:
-            self.chosen = self.actor.act(self.stack.obs, epsilon)
-        step = self.env.step(self.chosen)
-        self.replay.add(self.chosen, step)
-        self.stack.update(step)
-        self.chosen = None
-        return step.game
+        self.rollout.close()

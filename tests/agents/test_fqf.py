@@ -54,7 +54,7 @@ def learner():
     made = build_learner(recipe, VECTOR, *(torch.Generator().manual_seed(seed) for seed in (3, 4)))
     rng = torch.Generator().manual_seed(5)
     with torch.no_grad():  # fractions far from equal, and a target network of its own
-        for network in (made.online, made.target):
+        for network in (made.online, made.target_network):
             for parameter in network.parameters():
                 parameter += 0.3 * torch.randn(parameter.shape, generator=rng)
             network.head.fractions.weight *= 3.0
@@ -63,7 +63,7 @@ def learner():
 
 def test_loss_choice_and_the_fractions_gradient(learner):
     data = batch(SIZE)
-    online, target = Slow(learner.online), Slow(learner.target)
+    online, target = Slow(learner.online), Slow(learner.target_network)
     losses, slopes, chosen, by_own_fractions = [], np.zeros(ATOMS), [], []
     for b in range(SIZE):
         x, ahead = online.features(data.obs[b].numpy()), target.features(data.next_obs[b].numpy())

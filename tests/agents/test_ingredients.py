@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from c2d.agents.actor import Actor
 from c2d.agents.build import build_learner, build_network, build_phi
 from c2d.agents.learner import CenteredRmsProp
+from c2d.agents.rollout import Actor
 from c2d.config import default_config
 from c2d.envs.spec import EnvSpec
 from c2d.recipes.parts import Categorical, Mlp, Munchausen, PhiSpec, Quantile, RmsProp
@@ -45,20 +45,20 @@ def test_every_row_learns_a_fixed_batch(name):
 @pytest.mark.parametrize("name", RECIPES)
 def test_only_what_should_move_moves(name):
     trained = learner(small(name))
-    before, frozen = flat(trained.online), flat(trained.target)
+    before, frozen = flat(trained.online), flat(trained.target_network)
     trained.update(batch())
     assert not torch.equal(flat(trained.online), before)
-    assert torch.equal(flat(trained.target), frozen)
-    assert all(p.grad is None for p in trained.target.parameters())
+    assert torch.equal(flat(trained.target_network), frozen)
+    assert all(p.grad is None for p in trained.target_network.parameters())
 
 
 def test_priorities_move_with_prioritized_replay_and_nothing_with_uniform():
     for name, moves in (("c2d", False), ("c2d-per3", True)):
         session = Session(short_config("gym/CartPole-v1", "unused", recipe=name))
         session.fill_history()
-        before = session.replay.sampler.state()
+        before = session.replay.sampler.state_dict()
         session.advance()
-        after = session.replay.sampler.state()
+        after = session.replay.sampler.state_dict()
         assert bool(before) == moves
         if moves:
             changed = np.flatnonzero(before["priorities"][:60] != after["priorities"][:60])
@@ -72,7 +72,7 @@ def test_priority_is_the_root_of_the_loss():
     data = session.replay.sample(8, np.random.default_rng(0))
     update = session.learner.update(data)
     session.replay.feedback(update.indices, update.priority)
-    stored = session.replay.sampler.state()["priorities"][update.indices]
+    stored = session.replay.sampler.state_dict()["priorities"][update.indices]
     last = {i: p for i, p in zip(update.indices.tolist(), update.priority.tolist(), strict=True)}
     assert stored == pytest.approx([np.sqrt(last[i] + 1e-10) for i in update.indices.tolist()], rel=1e-5)
 
@@ -80,9 +80,9 @@ def test_priority_is_the_root_of_the_loss():
 def test_noisy_layers_make_greedy_actions_vary_and_evaluation_steady():
     network = build_network(small("rainbow-c2d"), VECTOR, torch.Generator().manual_seed(0))
     phi, obs = build_phi(find("rainbow-c2d")), np.zeros((1, 4), np.float32)
-    noisy = Actor(network, phi, 3, np.random.default_rng(0), torch.Generator().manual_seed(0))
+    noisy = Actor(network, phi, torch.Generator().manual_seed(0))
     assert len({int(noisy.greedy(obs)[0]) for _ in range(60)}) > 1
-    steady = Actor(network, phi, 3, np.random.default_rng(0))
+    steady = Actor(network, phi)
     assert len({int(steady.greedy(obs)[0]) for _ in range(60)}) == 1
 
 
@@ -103,8 +103,8 @@ def test_double_lets_the_online_network_choose():
         with torch.no_grad():  # the online network now loves action 2, the target network does not know
             trained.online.head.output.advantage.bias.view(3, -1)[2, -1] += 50.0
         data = batch()._replace(discount=torch.ones(16))
-        law = trained.target(data.next_obs, "target")
-        target = trained._target(data, law)
+        law = trained.target_network(data.next_obs, "target")
+        target = trained.target(data, law)
         chosen[name] = torch.equal(target.log_probs, law.log_probs[:, 2])
     assert chosen == {"rainbow": False, "rainbow-full": True}
 
@@ -114,7 +114,7 @@ def test_munchausen_changes_the_target_by_its_bonus():
     data = batch()._replace(discount=torch.zeros(16))  # so the target is the reward alone
     law = plain.online(data.obs, "predict", torch.Generator().manual_seed(0))
     with torch.no_grad():
-        difference = (soft._target(data, law).atoms - plain._target(data, law).atoms)[:, 0]
+        difference = (soft.target(data, law).atoms - plain.target(data, law).atoms)[:, 0]
     settings = Munchausen()
     assert (difference <= 1e-6).all() and (difference >= settings.alpha * settings.floor - 1e-6).all()
     assert difference.min() < -1e-3
@@ -123,12 +123,20 @@ def test_munchausen_changes_the_target_by_its_bonus():
 def test_polyak_follows_each_update_and_ignores_the_period():
     schedule = dataclasses.replace(find("c2d").schedule, polyak=0.25)
     trained = learner(small("c2d", schedule=schedule))
-    before = flat(trained.target)
+    before = flat(trained.target_network)
     trained.update(batch())
     wanted = before + 0.25 * (flat(trained.online) - before)
-    torch.testing.assert_close(flat(trained.target), wanted)
-    trained.synchronize()
-    torch.testing.assert_close(flat(trained.target), wanted)
+    torch.testing.assert_close(flat(trained.target_network), wanted)
+    config = short_config("gym/CartPole-v1", "unused", target_period=1)
+    for polyak, copies in ((None, 3), (0.25, 0)):
+        schedule = dataclasses.replace(config.recipe.schedule, polyak=polyak)
+        session = Session(dataclasses.replace(config, recipe=dataclasses.replace(config.recipe, schedule=schedule)))
+        session.fill_history()
+        fractions, synchronize = [], session.learner.synchronize
+        session.learner.synchronize = lambda *f, out=fractions, do=synchronize: (out.append(f), do(*f))
+        for _ in range(3):
+            session.advance()
+        assert fractions.count(()) == copies and (polyak is None or set(fractions) == {(0.25,)})
 
 
 def test_conjugated_c51_and_qr_dqn_reduce_exactly_to_the_originals():

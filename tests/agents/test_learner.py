@@ -1,6 +1,7 @@
 """The gradient step: Adam's forms, clipping, weights, target network, what is reported."""
 
 import copy
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -65,7 +66,7 @@ def slow_target(law, data):
 def gradient(learner, data):
     """The gradient of one update by a path of its own: slow formulas, plain autograd, no optimizer."""
     with torch.no_grad():
-        target = slow_target(learner.target(data.next_obs, "target"), data)
+        target = slow_target(learner.target_network(data.next_obs, "target"), data)
     rows = torch.arange(len(data.action))
     online = copy.deepcopy(learner.online)
     online._norms = [layer for layer in online.encoder.modules() if hasattr(layer, "mode")]
@@ -245,26 +246,26 @@ def test_target_network_moves_at_syncs_only():
     learner = make(encoder=MinAtar(norm="column"))
 
     def differences():
-        target = learner.target.state_dict()
+        target = learner.target_network.state_dict()
         return [name for name, tensor in learner.online.state_dict().items() if not torch.equal(tensor, target[name])]
 
     assert differences() == []  # a copy from the beginning
-    frozen = {name: tensor.clone() for name, tensor in learner.target.state_dict().items()}
+    frozen = {name: tensor.clone() for name, tensor in learner.target_network.state_dict().items()}
     for seed in range(3):
         learner.update(batch(planes=True, seed=seed))
-    for name, tensor in learner.target.state_dict().items():
+    for name, tensor in learner.target_network.state_dict().items():
         assert torch.equal(tensor, frozen[name]), name
     assert any("weight" in name for name in differences()) and any("running" in name for name in differences())
     learner.synchronize()
     assert differences() == []
-    online, target = learner.online.head.alpha, learner.target.head.alpha
+    online, target = learner.online.head.alpha, learner.target_network.head.alpha
     assert online.data_ptr() != target.data_ptr()  # a copy, not the same memory
 
 
 def test_no_gradient_reaches_the_target_network():
     learner = make()
     learner.update(batch())
-    assert all(not p.requires_grad and p.grad is None for p in learner.target.parameters())
+    assert all(not p.requires_grad and p.grad is None for p in learner.target_network.parameters())
     assert {id(p) for p in learner.optimizers[0].parameters} == {id(p) for p in learner.online.parameters()}
 
 
@@ -304,4 +305,41 @@ def test_acting_statistics_move_once_per_update():
     convolution = make(encoder=MinAtar(norm="channel")).online.encoder.convolutions[0]
     mean = convolution(data.obs.float()).mean((0, 2, 3)).detach()  # of obs alone: next_obs leaves no trace
     torch.testing.assert_close(norm.running_mean, 0.01 * mean, rtol=1e-3, atol=1e-6)
-    assert not learner.target.encoder.activations[0].running_mean.any()
+    assert not learner.target_network.encoder.activations[0].running_mean.any()
+
+
+# ------------------------------------------------------------------------------ the target, asked for by itself
+
+
+def test_update_compares_with_the_public_target():
+    """And to ask for it, with or without a prediction, moves nothing."""
+    for encoder in (None, MinAtar(norm="column")):
+        learner, data, compared = make(encoder=encoder), batch(planes=encoder is not None), []
+        before = deepcopy(learner.state_dict())
+        wanted = learner.target(data)
+        np.testing.assert_equal(learner.state_dict(), before)
+        assert not wanted.atoms.requires_grad
+        loss = learner.loss
+        learner.loss = lambda prediction, target, loss=loss, out=compared: (
+            out.append(target),
+            loss(prediction, target),
+        )[1]
+        learner.update(data)
+        assert torch.equal(compared[0].atoms, wanted.atoms) and torch.equal(compared[0].log_probs, wanted.log_probs)
+
+
+def test_acting_targets_of_a_batch_are_those_of_its_rows():
+    """Batch statistics would mix the rows; running ones do not, so a single step has a target."""
+    learner, data = make(encoder=MinAtar(norm="column")), batch(size=6, planes=True)
+    for seed in range(3):
+        learner.update(batch(planes=True, seed=seed))
+    learner.synchronize()
+    before, state = deepcopy(learner.state_dict()), learner.rng.get_state()
+    together = learner.target(data, acting=True)
+    alone = [learner.target(Batch(*(field[row : row + 1] for field in data)), acting=True) for row in range(6)]
+    torch.testing.assert_close(torch.cat([law.atoms for law in alone]), together.atoms, rtol=1e-4, atol=1e-4)
+    assert (learner.target(data).atoms - together.atoms).abs().max() > 1e-3
+    np.testing.assert_equal(learner.state_dict(), before)
+    assert torch.equal(learner.rng.get_state(), state)
+    wanted = slow_target(learner.target_network(data.next_obs, "act"), data)
+    torch.testing.assert_close(together.atoms, wanted.atoms, rtol=1e-4, atol=1e-4)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from c2d.agents.rollout import FrameStack
 from c2d.envs.protocols import PROTOCOLS, AtariRules
-from c2d.envs.spec import FrameStack
 from tests.envs.fake_emulator import FakeEmulator, scripted
 
 PAPER = PROTOCOLS["c2d-paper"]

@@ -99,7 +99,8 @@ def test_followers_are_told_the_row_of_each_game_and_the_action_taken():
     world = World(LENGTHS)
     told = []
 
-    def follow(number, row, action, step):
+    def follow(number, transition):
+        row, action, _, step = transition
         before_action = world.batches[-1][row]  # what the game had shown
         told.append((before_action[2], before_action[3], action))
         assert step.frame.tolist() == [before_action[2], before_action[3] + 1]
@@ -182,5 +183,8 @@ def test_bad_numbers(games, epsilon, parallel, message):
 def test_environment_of_another_shape():
     world = World([1])
     world.agent.spec = EnvSpec("trained", "gym", (2,), "float32", stack=2, actions=4, frames_per_step=1)
-    with pytest.raises(UserError, match=r"stub has observations \(4,\) and 3 actions; .* 4 on trained"):
+    with pytest.raises(
+        UserError, match=r"stub has observations \(4,\) and 3 actions; accepted: \(4,\) and 4, as on trained"
+    ):
         evaluate(world.agent, world.make_env, 1)
+    assert all(game.closed for game in world.games)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from c2d.agents.build import build_network
+from c2d.agents.rollout import FrameStack
 from c2d.envs.make import make
-from c2d.envs.spec import FrameStack
 from c2d.recipes.rows import RECIPES
 
 SEEDS, BATCHES, STEPS = 6, 4, 400

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from c2d.replay.nstep import fold
+from c2d.replay.ring import fold
 
 GAMMA = 0.5
 REWARDS = [1.0, 10.0, 100.0]

@@ -9,11 +9,11 @@ import pytest
 import torch
 from scipy import stats
 
-from c2d.envs.spec import EnvSpec, FrameStack
+from c2d.agents.rollout import FrameStack
+from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
-from c2d.replay.buffer import Replay
-from c2d.replay.frames import CompressedFrames, RawFrames
-from c2d.replay.samplers import UniformSampler
+from c2d.replay.buffer import Replay, UniformSampler
+from c2d.replay.ring import CompressedFrames, RawFrames
 from c2d.types import Batch, ResetFrame, Step
 
 
@@ -59,7 +59,7 @@ def test_compression_changes_nothing(frame_shape: tuple[int, ...], dtype: str) -
     batches = []
     for compress in (False, True):
         replay = Replay(spec_of(frame_shape, dtype=dtype), capacity=50, compress=compress)
-        assert isinstance(replay.frames, CompressedFrames if compress else RawFrames)
+        assert isinstance(replay.slots.frames, CompressedFrames if compress else RawFrames)
         play(replay, 120)
         batches.append(replay.sample(64, np.random.default_rng(1)))
     assert_same(*batches)
@@ -69,14 +69,14 @@ def test_compression_changes_nothing(frame_shape: tuple[int, ...], dtype: str) -
 
 def test_only_a_large_ring_is_compressed_unless_one_says_so() -> None:
     frame = spec_of((1, 84, 84))  # 7,056 bytes: 1 GiB holds 152,174 of them
-    assert isinstance(Replay(frame, 152_174).frames, RawFrames)
-    assert isinstance(Replay(frame, 152_175).frames, CompressedFrames)
-    assert isinstance(Replay(frame, 152_175, compress=False).frames, RawFrames)
-    assert isinstance(Replay(frame, 50, compress=True).frames, CompressedFrames)
+    assert isinstance(Replay(frame, 152_174).slots.frames, RawFrames)
+    assert isinstance(Replay(frame, 152_175).slots.frames, CompressedFrames)
+    assert isinstance(Replay(frame, 152_175, compress=False).slots.frames, RawFrames)
+    assert isinstance(Replay(frame, 50, compress=True).slots.frames, CompressedFrames)
 
 
 def test_tiny_frames_are_not_compressed() -> None:
-    assert isinstance(Replay(spec_of((4,), dtype="float32"), 50, compress=True).frames, RawFrames)
+    assert isinstance(Replay(spec_of((4,), dtype="float32"), 50, compress=True).slots.frames, RawFrames)
 
 
 def test_same_generator_same_batches() -> None:
@@ -213,12 +213,12 @@ def test_bytes_used_grows_with_what_is_stored() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"truncation": "ignore"}, 'truncation "ignore" is unknown; accepted: drop, bootstrap, terminal'),
+        ({"truncation": "ignore"}, 'truncation is "ignore"; accepted: drop, bootstrap, terminal'),
         ({"n_step": 0}, "n_step is 0"),
         ({"gamma": 1.5}, "gamma is 1.5"),
         ({"gamma": float("nan")}, "gamma is nan"),
         ({"clip_reward": 0.0}, "clip_reward is 0.0"),
-        ({"capacity": 6, "n_step": 3}, "capacity is 6; it must be at least stack"),
+        ({"capacity": 6, "n_step": 3}, "capacity is 6; accepted: at least stack"),
     ],
 )
 def test_bad_settings(settings: dict[str, Any], message: str) -> None:
@@ -235,10 +235,10 @@ def test_the_smallest_capacity_offers_one_transition() -> None:
 def test_a_slot_without_action_keeps_nothing_of_its_former_use() -> None:
     replay = Replay(spec_of(), capacity=20)
     play(replay, 200, ends=0.3)
-    unused = replay.action < 0
+    unused = replay.slots.action < 0
     assert unused.sum() > 1
-    assert not replay.reward[unused].any()
-    assert not replay.terminal[unused].any()
+    assert not replay.slots.reward[unused].any()
+    assert not replay.slots.terminal[unused].any()
 
 
 def test_an_opening_may_be_counted_more_often_than_it_fits() -> None:
@@ -263,7 +263,7 @@ def test_misuse() -> None:
     replay = Replay(spec_of(), 20)
     with pytest.raises(ValueError, match="before begin"):
         replay.add(0, Step(frame, 0.0, False, False, None, None))
-    with pytest.raises(ValueError, match="at least once"):
+    with pytest.raises(ValueError, match="accepted: at least 1"):
         replay.begin(ResetFrame(frame, 0))
     for compress in (False, True):
         with pytest.raises(ValueError, match="frame is"):
@@ -271,5 +271,5 @@ def test_misuse() -> None:
         with pytest.raises(ValueError, match="frame is"):
             Replay(spec_of(), 20, compress=compress).begin(ResetFrame(frame.astype(np.float32)))
     replay.begin(ResetFrame(frame))
-    with pytest.raises(ValueError, match="must bring the opening"):
+    with pytest.raises(ValueError, match="must bring the first frame"):
         replay.add(0, Step(frame, 0.0, True, False, None, None))

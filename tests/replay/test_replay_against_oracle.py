@@ -7,38 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from c2d.envs.spec import EnvSpec
 from c2d.replay.buffer import Replay
 from c2d.types import ResetFrame, Step
 from tests.oracles.slow_replay import SlowReplay
+from tests.replay.numbered_frames import FRAMES, observations, spec_of
 
 GAMMA = 0.9
-SHAPE = (2, 8, 8)  # 128 bytes: large enough to be compressed
 
 # One event of a history: what happens, and how often the next opening frame is counted.
 EVENTS = st.tuples(st.sampled_from(["step"] * 6 + ["terminal", "truncated", "begin"]), st.sampled_from([1, 2, 4]))
-
-
-def pictures() -> np.ndarray:
-    """Picture number k spells k; its two channels differ; number 0 is all zeros. [K, C, H, W]"""
-    numbers = np.arange(1000)
-    all_of_them = np.zeros((1000, *SHAPE), dtype=np.uint8)
-    all_of_them[:, 0, 3, :3] = np.stack([numbers % 256, numbers // 256, numbers > 0], axis=1)
-    all_of_them[:, 1, 5, :3] = np.stack([numbers % 256, numbers // 256, 2 * (numbers > 0)], axis=1)
-    return all_of_them
-
-
-PICTURES = pictures()
-
-
-def spec_of(stack: int) -> EnvSpec:
-    return EnvSpec("test", "gym", SHAPE, "uint8", stack, actions=50, frames_per_step=1)
-
-
-def painted(stacks: list[list[int | None]], stack: int) -> np.ndarray:
-    """Stacks of numbers, None for zeros, as observations. [B, S·C, H, W]"""
-    numbers = np.array([[tag or 0 for tag in row] for row in stacks])  # [B, S]
-    return PICTURES[numbers].reshape(len(stacks), stack * SHAPE[0], *SHAPE[1:])
 
 
 class Pair:
@@ -56,7 +33,7 @@ class Pair:
 
     def begin(self, count: int) -> None:
         tag = self.next_tag()
-        self.fast.begin(ResetFrame(PICTURES[tag], count))
+        self.fast.begin(ResetFrame(FRAMES[tag], count))
         self.slow.begin(tag, count)
 
     def event(self, kind: str, count: int) -> None:
@@ -66,8 +43,8 @@ class Pair:
         opening = None if kind == "step" else (self.next_tag(), count)
         action, reward = tag % 50, float(tag * 7 % 31 - 15)
         self.slow.add(action, reward, tag, kind == "terminal", opening)
-        first = None if opening is None else ResetFrame(PICTURES[opening[0]], count)
-        self.fast.add(action, Step(PICTURES[tag], reward, kind == "terminal", kind == "truncated", first, None))
+        first = None if opening is None else ResetFrame(FRAMES[opening[0]], count)
+        self.fast.add(action, Step(FRAMES[tag], reward, kind == "terminal", kind == "truncated", first, None))
 
     def check(self) -> None:
         expected = self.slow.transitions()
@@ -77,8 +54,8 @@ class Pair:
         if not expected:
             return
         batch = self.fast.read(slots)
-        np.testing.assert_array_equal(batch.obs, painted([t.obs for t in expected], self.slow.stack))
-        np.testing.assert_array_equal(batch.next_obs, painted([t.next_obs for t in expected], self.slow.stack))
+        np.testing.assert_array_equal(batch.obs, observations([t.obs for t in expected], self.slow.stack))
+        np.testing.assert_array_equal(batch.next_obs, observations([t.next_obs for t in expected], self.slow.stack))
         assert batch.action.tolist() == [t.action for t in expected]
         np.testing.assert_allclose(batch.reward, [t.reward for t in expected], rtol=1e-6, atol=1e-6)
         np.testing.assert_allclose(batch.discount, [t.discount for t in expected], rtol=1e-6)

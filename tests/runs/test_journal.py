@@ -57,13 +57,13 @@ def contents(replay):
 
 def saved(replay, journal, segments):
     """What a checkpoint keeps."""
-    return journal.extend([replay], segments), replay.state_dict()
+    return journal.extend(replay.rings, segments), replay.state_dict()
 
 
 def loaded(world, journal, checkpoint, compress=True):
     segments, state = checkpoint
     replay = world.make(compress)
-    journal.read([replay], segments)
+    journal.read(replay.rings, segments)
     replay.load_state_dict(state)
     return replay
 
@@ -96,7 +96,7 @@ def test_against_memory(tmp_path, monkeypatch, kind, capacity, n_step, truncatio
         elif action == "prune":
             journal.prune({segment.name for checkpoint, _ in kept for segment in checkpoint[0]})
         else:  # killed: files of a checkpoint that never came to be are left, and the replay is that of the last one
-            journal.extend([world.replay], kept[-1][0][0])
+            journal.extend(world.replay.rings, kept[-1][0][0])
             (journal.path / "half.tmp").write_bytes(b"half")
             world.replay = loaded(world, journal, kept[-1][0])
             assert contents(world.replay) == kept[-1][1]
@@ -108,25 +108,25 @@ def test_against_memory(tmp_path, monkeypatch, kind, capacity, n_step, truncatio
 def test_only_what_is_new_is_written(tmp_path):
     journal, world = Journal(tmp_path / "replay"), World("picture", 20_000, 1)
     world.append(5_000)
-    first = journal.extend([world.replay], [])
+    first = journal.extend(world.replay.rings, [])
     times = {path.name: path.stat().st_mtime_ns for path in journal.path.iterdir()}
     world.append(100)
-    second = journal.extend([world.replay], first)
+    second = journal.extend(world.replay.rings, first)
     assert second[: len(first)] == first and len(second) == len(first) + 1
     assert second[-1].last - second[-1].first < 130
     world.append(100)
-    third = journal.extend([world.replay], second)
+    third = journal.extend(world.replay.rings, second)
     assert third[:-1] == first and third[-1].first == second[-1].first  # the short one was written again, longer
     assert all((journal.path / name).stat().st_mtime_ns == time for name, time in times.items())
-    assert journal.extend([world.replay], third) == third
+    assert journal.extend(world.replay.rings, third) == third
 
 
 def test_a_segment_goes_only_when_nobody_needs_it(tmp_path):
     journal, world = Journal(tmp_path / "replay"), World("vector", 100, 1)
     world.append(90)
-    old = journal.extend([world.replay], [])
+    old = journal.extend(world.replay.rings, [])
     world.append(300)
-    new = journal.extend([world.replay], old)
+    new = journal.extend(world.replay.rings, old)
     assert not set(old) & set(new)
     journal.prune({segment.name for segment in (*old, *new)})
     assert {path.name for path in journal.path.iterdir()} == {segment.name for segment in (*old, *new)}
@@ -156,11 +156,11 @@ def test_harm_is_found_and_named(harm, tmp_path):
 def test_segments_of_another_shape_are_refused(tmp_path):
     journal, world = Journal(tmp_path / "replay"), World("picture", 50, 1)
     world.append(30)
-    segments = journal.extend([world.replay], [])
+    segments = journal.extend(world.replay.rings, [])
     with pytest.raises(Damaged, match="does not fit the run"):
-        journal.read([World("vector", 50, 1).replay], segments)
+        journal.read(World("vector", 50, 1).replay.rings, segments)
     with pytest.raises(Damaged, match="does not follow"):
-        journal.read([world.make()], [segments[0], segments[0]])
+        journal.read(world.make().rings, [segments[0], segments[0]])
 
 
 def test_the_newest_slot_must_follow_the_segments(tmp_path):
@@ -178,15 +178,16 @@ def test_every_stream_has_files_of_its_own(tmp_path):
     journal, worlds = Journal(tmp_path / "replay"), [World("vector", 50, 1, seed=seed) for seed in (1, 2)]
     for world in worlds:
         world.append(30)
-    rings = [world.replay for world in worlds]
+    rings = [world.replay.rings[0] for world in worlds]
     segments = journal.extend(rings, [])
     assert [segment.stream for segment in segments] == [0, 1]
     assert segments[0].name.count("-") == 2 and "-stream1." in segments[1].name
-    fresh = [world.make() for world in worlds]
+    made = [world.make() for world in worlds]
+    fresh = [replay.rings[0] for replay in made]
     journal.read(fresh, segments)
-    for ring, wanted in zip(fresh, rings, strict=True):
-        ring.load_state_dict(wanted.state_dict())
-        assert contents(ring) == contents(wanted)
+    for replay, world in zip(made, worlds, strict=True):
+        replay.load_state_dict(world.replay.state_dict())
+        assert contents(replay) == contents(world.replay)
     with pytest.raises(Damaged, match="more streams"):
         journal.read(fresh[:1], segments)
     journal.prune({segments[0].name})

@@ -3,9 +3,9 @@
 import numpy as np
 
 from c2d.agents.agent import Agent
+from c2d.agents.rollout import FrameStack
 from c2d.config import default_config
 from c2d.envs.make import make
-from c2d.envs.spec import FrameStack
 from c2d.training.session import Session
 
 STEPS, GAMES, RANDOM_SCORE = 5_000, 10, 22.0

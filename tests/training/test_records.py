@@ -133,41 +133,9 @@ def test_weights_are_those_of_the_online_network(finished, tmp_path):
     agent = load(finished[0].run_dir.path)
     online, loaded = session.learner.online.state_dict(), agent.network.state_dict()
     assert all((online[name] == loaded[name]).all() for name in online)
-    assert any((session.learner.target.state_dict()[name] != online[name]).any() for name in online)
+    assert any((session.learner.target_network.state_dict()[name] != online[name]).any() for name in online)
 
 
 def test_environment_shape_survives_the_file(finished):
     spec = RunDir(finished[0].run_dir.path).read_spec()
     assert asdict(spec) == asdict(Session(finished[1]).env.spec)
-
-
-def test_order_of_one_step():
-    """Update at steps 0, 4, 8, …; copy to the target at 0, 50, …: after the update of the same step."""
-    config = short_config("gym/CartPole-v1", "unused", update_period=4, target_period=6)
-    session = Session(config)
-    session.fill_history()
-    events = []
-    update, synchronize, interact = session.learner.update, session.learner.synchronize, session._interact
-    session.learner.update = lambda batch: (events.append("update"), update(batch))[1]
-    session.learner.synchronize = lambda: (events.append("copy"), synchronize())[1]
-    session._interact = lambda epsilon: (events.append("act"), interact(epsilon))[1]
-    for _ in range(9):
-        session.advance()
-    words = "act update copy|act|act|act|act update|act|act copy|act|act update"
-    assert events == words.replace("|", " ").split()
-
-
-def test_history_is_random_and_counts_toward_nothing():
-    config = short_config("gym/CartPole-v1", "unused")
-    session = Session(config)
-    asked = []
-    act = session.actor.act
-    session.actor.act = lambda obs, epsilon: (asked.append(epsilon), act(obs, epsilon))[1]
-    session.fill_history()
-    assert asked == [1.0] * 60
-    assert session.step == 0 and session.iteration == 0 and session.epsilon == 1.0
-    assert session.tally.state_dict() == Tally().state_dict()
-    assert not session.learner.updates
-    session.advance()
-    session.advance()
-    assert asked[60:] == [1.0, linear(1, 1.0, 0.01, 100)]

@@ -7,24 +7,25 @@ import pickle
 import shutil
 from itertools import pairwise
 
+import cv2
 import numpy as np
 import pytest
 import torch
 
 from c2d.agents.agent import Agent
-from c2d.agents.build import build_network
+from c2d.agents.build import assemble_learner, build_network
+from c2d.agents.rollout import FrameStack
 from c2d.api import load
 from c2d.envs.make import make
-from c2d.envs.spec import FrameStack
 from c2d.errors import UserError
 from c2d.evaluation.risk import criterion
 from c2d.recipes.rows import RECIPES, adapt
+from c2d.replay.buffer import Seen
 from c2d.runs.confined import Root
 from c2d.web.lens.load import open_agent
+from c2d.web.lens.messages import unpack
 from c2d.web.lens.player import Player
-from c2d.web.lens.png import decode
-from c2d.web.lens.target import Transition, bellman_target
-from c2d.web.lens.wire import unpack
+from c2d.web.lens.target import bellman_target
 from tests.cli.tiny_runs import tiny_run
 
 
@@ -52,7 +53,8 @@ def test_what_is_shown_is_agent_distribution_of_the_same_game(trained, run):
             assert parts[f"0.{name}"].tobytes() == getattr(law, name).tobytes()
         (game,), (seat,) = header["games"], header["seats"]
         assert seat["mean"] == law.mean.tolist() and game["score"] == score
-        np.testing.assert_array_equal(decode(parts["0.picture"]), env.render())
+        picture = cv2.imdecode(np.frombuffer(parts["0.picture"], np.uint8), cv2.IMREAD_COLOR)[..., ::-1]  # BGR
+        np.testing.assert_array_equal(picture, env.render())
         assert game["random"] or game["action"] == int(law.mean.argmax())
         step = env.step(game["action"])
         assert (game["reward"], game["terminal"], game["truncated"]) == (step.reward, step.terminal, step.truncated)
@@ -139,6 +141,12 @@ def fresh_agent(name, seed):
     return Agent(network, recipe, spec)
 
 
+def target_of(agent, network, obs, action, reward, discount, after):
+    """The lens' target of one step, with `network` as the target network."""
+    learner = assemble_learner(agent.recipe, agent.network, network, torch.Generator())
+    return bellman_target(learner, obs, action, Seen(reward, terminal=not discount, kept=True), discount, after)
+
+
 def slow_cramer(a, b):
     """∫ (F − G)² by the areas between all jumps."""
     jumps = sorted({z for z, _ in a} | {z for z, _ in b})
@@ -159,7 +167,7 @@ def test_the_target_is_the_conjugated_backup_of_the_greedy_law(name, discount):
     agent, other = fresh_agent(name, 1), fresh_agent(name, 2)
     rng = np.random.default_rng(3)
     obs, after = rng.normal(size=(2, 4)).astype(np.float32)
-    target = bellman_target(agent, other.network, Transition(obs, 1, 0.7, discount, after))
+    target = target_of(agent, other.network, obs, 1, 0.7, discount, after)
     law = other.distribution(after)
     best = int(law.mean.argmax())
     returns = sorted((0.7 + discount * z, p) for z, p in pairs(law.returns[best], law.probs[best]))
@@ -178,7 +186,7 @@ def test_a_double_recipe_lets_its_own_network_choose():
     differing = 0
     for _ in range(20):
         obs, after = rng.normal(size=(2, 4)).astype(np.float32)
-        target = bellman_target(agent, other.network, Transition(obs, 0, 0.0, 1.0, after))
+        target = target_of(agent, other.network, obs, 0, 0.0, 1.0, after)
         chosen = int(agent.distribution(after).mean.argmax())
         law = other.distribution(after)
         np.testing.assert_allclose(target.probs, law.probs[chosen], rtol=1e-4, atol=1e-6)
@@ -190,7 +198,7 @@ def test_a_double_recipe_lets_its_own_network_choose():
 def test_every_kind_of_recipe_has_a_target(name):
     agent = fresh_agent(name, 1)
     obs, after = np.random.default_rng(3).normal(size=(2, 4)).astype(np.float32)
-    target = bellman_target(agent, agent.network, Transition(obs, 0, 1.0, 0.99, after))
+    target = target_of(agent, agent.network, obs, 0, 1.0, 0.99, after)
     assert np.isfinite(target.returns).all() and target.probs.sum() == pytest.approx(1.0, abs=1e-5)
     assert (np.diff(target.atoms) >= 0).all()
 

@@ -8,65 +8,54 @@ import numpy as np
 import torch
 
 from c2d.agents.agent import Distribution
-from c2d.envs.spec import FrameStack
+from c2d.agents.build import assemble_learner
+from c2d.agents.learner import Learner
+from c2d.agents.rollout import Rollout, Stream, Transition
 from c2d.errors import UserError
 from c2d.evaluation.risk import MEAN
+from c2d.replay.buffer import learner_view
 from c2d.seeding import numpy_generator
-from c2d.types import Phi, Step
+from c2d.types import Phi
 from c2d.web.lens.load import Loaded, open_agent
-from c2d.web.lens.png import encode
-from c2d.web.lens.target import Transition, bellman_target
-from c2d.web.lens.wire import Parts, pack
+from c2d.web.lens.messages import Parts, encode_png, pack
+from c2d.web.lens.target import bellman_target
 
 Drive = Literal["first", "second", "each"]  # whose actions are taken; "each": two games from the same seed
 DRIVES: tuple[str, ...] = ("first", "second", "each")
 
 
-class Game:
+class WatchedGame:
     """A running game. The same seed, ε and agent give the same game."""
 
     def __init__(self, loaded: Loaded, seed: int) -> None:
-        self.env = loaded.make_env(seed)
-        self.stack = FrameStack(self.env.spec)
-        self.rng = numpy_generator(seed, "lens actions")
-        self.number = 0
-        self.notice: str | None = None  # why there is no picture
-        self._open(self.env.reset())
+        self.stream = Stream(loaded.make_env(seed), numpy_generator(seed, "lens actions"))
+        self.rollout = Rollout(self._choose, [self.stream], every_row=True)
+        self.chosen = 0  # by the agent, for the next step
+        self.number, self.steps, self.score = 0, 0, 0.0
+        self.notice: str | None = None  # why there is no image
+        self.stream.reset()
 
-    def _open(self, opening: Any) -> None:
-        self.stack.reset(opening)
-        self.steps, self.score = 0, 0.0
+    @property
+    def obs(self) -> np.ndarray:
+        return self.stream.stack.obs
 
-    def picture(self) -> bytes:
+    def image(self) -> bytes:
         if self.notice is None:
             try:
-                return encode(self.env.render())
+                return encode_png(self.stream.env.render())
             except UserError as error:
                 self.notice = str(error)
         return b""
 
-    def choose(self, greedy: int, epsilon: float) -> tuple[int, bool]:
-        """The action, and whether it was drawn at random."""
-        if self.rng.random() < epsilon:
-            return int(self.rng.integers(self.env.spec.actions)), True
-        return greedy, False
-
-    def step(self, action: int) -> tuple[Step, np.ndarray, np.ndarray]:
-        """Returns the step, the observation before it and the true one after it, even if the episode ended."""
-        before = self.stack.obs.copy()
-        step = self.env.step(action)
-        after = FrameStack(self.env.spec)
-        after.obs[:] = before
-        after.push(step.frame)
-        self.stack.update(step)
+    def count(self, transition: Transition) -> None:
+        """After a step. The next game begins by itself."""
         self.steps += 1
-        self.score += step.reward
-        return step, before, after.obs
+        self.score += transition.step.reward
+        if transition.step.game is not None:
+            self.number, self.steps, self.score = self.number + 1, 0, 0.0
 
-    def next_if_over(self, step: Step) -> None:
-        if step.game is not None:
-            self.number += 1
-            self.steps, self.score = 0, 0.0
+    def _choose(self, obs: np.ndarray) -> np.ndarray:
+        return np.array([self.chosen])
 
 
 class Player:
@@ -76,32 +65,34 @@ class Player:
         self.agents, self.drive, self.trusted = agents, drive, trusted
         self.epsilon = epsilon
         self.criteria = [MEAN]
-        self.chosen = 0  # place of the criterion that acts
+        self.chosen = 0  # position of the criterion that acts
         self.count = 0  # messages made
-        self.games: list[Game] = []
+        self.games: list[WatchedGame] = []
+        self.learners = [_learner(loaded) for loaded in agents]
         if len(agents) == 2 and drive != "each":
             _require_alike(*agents)
         self.begin(seed)
 
     def begin(self, seed: int) -> None:
-        """New games from a seed; newer weights of a run that is training are taken up."""
+        """New games from a seed. If a run has newer weights, they are loaded."""
         self._renew()
         self.close()
         self.seed = seed
         if len(self.agents) == 1 or self.drive == "each":
-            self.games = [Game(loaded, seed) for loaded in self.agents]
+            self.games = [WatchedGame(loaded, seed) for loaded in self.agents]
         else:
-            self.games = [Game(self.agents[self._driver(0)], seed)]
+            self.games = [WatchedGame(self.agents[self._driver(0)], seed)]
 
     def close(self) -> None:
         for game in self.games:
-            game.env.close()
+            game.rollout.close()
         self.games = []
 
     def _renew(self) -> None:
         for place, loaded in enumerate(self.agents):
             if loaded.changed():
                 self.agents[place] = open_agent(loaded.root, loaded.run, loaded.checkpoint, self.trusted)
+                self.learners[place] = _learner(self.agents[place])
 
     def _driver(self, game: int) -> int:
         """Which agent acts in a game."""
@@ -113,7 +104,7 @@ class Player:
         parts: Parts = {}
         games = []
         seats: list[dict[str, Any]] = []
-        laws = [agent.agent.distribution(self._game(seat).stack.obs) for seat, agent in enumerate(self.agents)]
+        laws = [agent.agent.distribution(self._game(seat).obs) for seat, agent in enumerate(self.agents)]
         for seat, law in enumerate(laws):
             seats.append(self._judge(law, self.agents[seat].agent.phi))
             for name in ("returns", "atoms", "probs"):
@@ -127,7 +118,7 @@ class Player:
             self._renew()
         return pack(header, parts)
 
-    def _game(self, seat: int) -> Game:
+    def _game(self, seat: int) -> WatchedGame:
         return self.games[min(seat, len(self.games) - 1)]
 
     def _judge(self, law: Distribution, phi: Phi) -> dict[str, Any]:
@@ -140,36 +131,39 @@ class Player:
             "would": [int(criterion.best(returns, probs)) for criterion in self.criteria],
         }
 
-    def _play(self, number: int, game: Game, seats: list[dict[str, Any]], parts: Parts) -> dict[str, Any]:
-        parts[f"{number}.picture"] = game.picture()
+    def _play(self, number: int, game: WatchedGame, seats: list[dict[str, Any]], parts: Parts) -> dict[str, Any]:
+        """One step of a game, and the targets of those who look at it."""
+        parts[f"{number}.picture"] = game.image()
         driver = self._driver(number)
-        action, random = game.choose(seats[driver]["would"][self.chosen], self.epsilon)
-        told = {"game": game.number, "step": game.steps, "score": game.score, "action": action, "random": random,
-                "driver": driver, "notice": game.notice}  # fmt: skip
-        step, before, after = game.step(action)
-        for seat in range(len(self.agents)):
-            if self._game(seat) is game:
-                seats[seat] |= self._target(seat, step, before, action, after, parts)
+        game.chosen = seats[driver]["would"][self.chosen]
+        for transition in game.rollout.step(self.epsilon):  # of one stream: there is one
+            step = transition.step
+            moment = {"game": game.number, "step": game.steps, "score": game.score, "action": transition.action,
+                      "random": transition.random, "driver": driver, "notice": game.notice}  # fmt: skip
+            for seat in range(len(self.agents)):
+                if self._game(seat) is game:
+                    seats[seat] |= self._target(seat, game, transition, parts)
+            game.count(transition)
         ended = None if step.game is None else {"score": step.game.score, "steps": step.game.steps}
-        game.next_if_over(step)
-        return {**told, "reward": step.reward, "terminal": step.terminal, "truncated": step.truncated, "ended": ended}
+        return {**moment, "reward": step.reward, "terminal": step.terminal, "truncated": step.truncated, "ended": ended}
 
-    def _target(
-        self, seat: int, step: Step, before: np.ndarray, action: int, after: np.ndarray, parts: Parts
-    ) -> dict[str, Any]:
-        """The Bellman target of the step as the seat's own recipe has it; nothing where its replay drops the step."""
-        loaded = self.agents[seat]
-        recipe, truncation = loaded.config.recipe, loaded.config.rules.truncation
-        if step.truncated and truncation == "drop":
+    def _target(self, seat: int, game: WatchedGame, transition: Transition, parts: Parts) -> dict[str, Any]:
+        """The Bellman target of the step by the seat's own recipe; none where its learner never sees the step."""
+        config, step = self.agents[seat].config, transition.step
+        seen = learner_view(step, config.rules.truncation, config.recipe.clip_reward)
+        if not seen.kept:
             return {"distance": None}
-        over = step.terminal or (step.truncated and truncation == "terminal")
-        limit = recipe.clip_reward
-        reward = step.reward if limit is None else min(max(step.reward, -limit), limit)
-        transition = Transition(before, action, reward, 0.0 if over else recipe.schedule.gamma, after)
-        target = bellman_target(loaded.agent, loaded.target, transition)
+        after = game.stream.stack.followed_by(step.frame)  # the true one, even if the episode ended
+        gamma = config.recipe.schedule.gamma
+        target = bellman_target(self.learners[seat], game.obs, transition.action, seen, gamma, after)
         for name in ("returns", "atoms", "probs"):
             parts[f"{seat}.target_{name}"] = getattr(target, name)
         return {"distance": target.distance}
+
+
+def _learner(loaded: Loaded) -> Learner:
+    """What gives the agent's targets; it is not trained here."""
+    return assemble_learner(loaded.config.recipe, loaded.agent.network, loaded.target, torch.Generator())
 
 
 def _require_alike(first: Loaded, second: Loaded) -> None:

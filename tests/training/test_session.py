@@ -1,0 +1,68 @@
+"""The cadence of a run: when it acts, learns and copies."""
+
+import numpy as np
+
+from c2d.agents.learner import linear
+from c2d.agents.rollout import Rollout, Stream
+from c2d.envs.make import make
+from c2d.replay.buffer import Replay
+from c2d.training.session import Session, Tally
+from tests.training.short_runs import short_config
+
+
+def watched(session):
+    """The list in which acting, learning and copying are noted as they happen."""
+    events = []
+    update, synchronize, decide = session.learner.update, session.learner.synchronize, session.rollout.decide
+    session.learner.update = lambda batch: (events.append("update"), update(batch))[1]
+    session.learner.synchronize = lambda: (events.append("copy"), synchronize())[1]
+    session.rollout.decide = lambda epsilon: (events.append("act"), decide(epsilon))[1]
+    return events
+
+
+def test_order_of_one_step():
+    """Update at steps 0, 4, 8, …; copy to the target at 0, 50, …: after the update of the same step."""
+    config = short_config("gym/CartPole-v1", "unused", update_period=4, target_period=6)
+    session = Session(config)
+    session.fill_history()
+    events = watched(session)
+    for _ in range(9):
+        session.advance()
+    words = "act update copy|act|act|act|act update|act|act copy|act|act update"
+    assert events == words.replace("|", " ").split()
+
+
+def test_order_of_one_step_of_three_environments():
+    """Periods count the steps of all environments: of twelve steps, 0, 4 and 8 learn, 0 and 6 copy."""
+    config = short_config("gym/CartPole-v1", "unused", update_period=4, target_period=6)
+    session = Session(config)
+    streams = [Stream(make(config.env, config.rules, seed), np.random.default_rng(seed)) for seed in range(3)]
+    session.rollout = Rollout(session.actor.greedy, streams)
+    session.replay = Replay(streams[0].env.spec, 150, streams=3)
+    session.fill_history()
+    assert session.history == 60 and [ring.head > 20 for ring in session.replay.rings] == [True] * 3
+    events = watched(session)
+    heads = [ring.head for ring in session.replay.rings]
+    for _ in range(4):
+        session.advance()
+    assert session.step == 12 and all(
+        ring.head >= head + 4 for ring, head in zip(session.replay.rings, heads, strict=True)
+    )
+    assert events == "act update copy|act update|act copy update|act".replace("|", " ").split()
+    session.close()
+
+
+def test_history_is_random_and_counts_toward_nothing():
+    config = short_config("gym/CartPole-v1", "unused")
+    session = Session(config)
+    asked = []
+    decide = session.rollout.decide
+    session.rollout.decide = lambda epsilon: (asked.append(epsilon), decide(epsilon))[1]
+    session.fill_history()
+    assert asked == [1.0] * 60
+    assert session.step == 0 and session.iteration == 0 and session.epsilon == 1.0
+    assert session.tally.state_dict() == Tally().state_dict()
+    assert not session.learner.updates
+    session.advance()
+    session.advance()
+    assert asked[60:] == [1.0, linear(1, 1.0, 0.01, 100)]
