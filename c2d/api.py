@@ -1,4 +1,4 @@
-"""Training from Python."""
+"""Training, and reading a trained agent back, from Python."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import os
 from dataclasses import replace
 from importlib.util import find_spec
 
+from c2d.agents.agent import Agent
 from c2d.config import Config, default_config, from_json, to_json
 from c2d.errors import UserError
+from c2d.files import kind_of
 from c2d.recipes.part import SLOTS, part_name
 from c2d.recipes.user_code import trust
+from c2d.runs.layout import RunDir
 from c2d.training.observer import Observer
 from c2d.training.progress import ProgressDisplay
 from c2d.training.run import Result, run
@@ -27,6 +30,16 @@ def train(config: Config | str, progress: bool = True) -> Result:
     if wanted or (wanted is None and find_spec("tensorboard") is not None):
         observers.append(TensorBoard())
     return run(checked, observers)
+
+
+def load(run: str | os.PathLike[str], device: str = "cpu") -> Agent:
+    """The trained agent of a run directory. Weights are safetensors: reading them runs no code."""
+    directory = RunDir(run)
+    config = directory.read_config()
+    spec = directory.read_spec()
+    if kind_of(directory.weights) is None:
+        raise UserError(f"{directory.path} holds no weights yet: they are written at the end of each iteration")
+    return Agent.from_file(directory.weights, directory.path, config.recipe, spec, device)
 
 
 def _checked(config: Config) -> Config:

@@ -37,19 +37,19 @@ class Timed(AtariGame):
 
     longest = 0.0  # seconds of processor time
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         began = time.process_time()
-        super().restore(state)
+        super().load_state_dict(state)
         Timed.longest = max(Timed.longest, time.process_time() - began)
 
 
 class Alone(AtariGame):
     """Saved as the emulator's own state, without replayed steps."""
 
-    def save(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return self._point()
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self._put_back(state)
 
 

@@ -19,8 +19,8 @@ from c2d.bench.loop import loop_config
 from c2d.bench.machine import load_average
 from c2d.files import write_atomically
 from c2d.native import column_norm, dense
-from c2d.training.memory import keep_memory
 from c2d.training.passport import machine, versions
+from c2d.training.process import keep_memory
 from c2d.training.session import Session
 
 RECIPES = ("c2d", "c51")  # c51 has no normalization

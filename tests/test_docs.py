@@ -10,7 +10,7 @@ import pytest
 
 from c2d.cli.main import main
 from c2d.config import default_config, flat, to_json
-from c2d.reporting.run_records import RunRecords
+from c2d.runs.reader import RunRecords
 from c2d.sweep.plan import builtin_plan
 from tests.cli.tiny_runs import tiny_run
 

@@ -23,8 +23,8 @@ from c2d.envs.names import resolve
 from c2d.envs.protocols import AtariRules
 from c2d.errors import UserError
 from c2d.recipes.parts import Nature
-from c2d.training.memory import keep_memory
 from c2d.training.passport import machine, versions
+from c2d.training.process import keep_memory
 from c2d.training.session import Session
 
 WINDOWS = 3

@@ -59,14 +59,13 @@ def main(arguments: Sequence[str]) -> None:
 
 def attempt(seed: int, quiet: bool) -> QuickstartResult:
     """Random play, training and evaluation of one seed; prints the result."""
-    from c2d.api import train
+    from c2d.api import load, train
     from c2d.envs.make import make
     from c2d.evaluation.play import evaluate, random_scores
     from c2d.evaluation.statistics import summarize
     from c2d.reporting.quickstart import QuickstartResult
-    from c2d.training.memory import keep_memory
-    from c2d.training.record import MEASURED
-    from c2d.training.rundir import load
+    from c2d.runs.records import MEASURED
+    from c2d.training.process import keep_memory
 
     began = time.perf_counter()
     config = quickstart_config(seed)
@@ -147,6 +146,6 @@ def _write(out: Path, results: list[QuickstartResult], command: list[str]) -> No
 
 
 def _free(path: Path) -> Path:
-    from c2d.training.rundir import free_name
+    from c2d.runs.layout import free_name
 
     return free_name(path) if path.exists() else path

@@ -43,9 +43,9 @@ def main(arguments: Sequence[str]) -> None:
         return
     config, source = read(words)
     from c2d.api import train
-    from c2d.training.memory import keep_memory
-    from c2d.training.resume import fork, refuse_differences
-    from c2d.training.rundir import RunDir
+    from c2d.runs.layout import RunDir
+    from c2d.training.process import keep_memory
+    from c2d.training.resume import fork, reject_differences
 
     old, new = RunDir(source), RunDir(config.directory)
     if old.path != new.path:
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> None:
             raise UserError(f"--fork {new.path} exists; accepted: a new directory")
         fork(old, new, config, _warn)
     else:
-        refuse_differences(old, read_old(old.path), config)
+        reject_differences(old, read_old(old.path), config)
     keep_memory()
     result = train(config)
     if result.state == "finished":
@@ -61,8 +61,8 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def read_old(path: Path) -> Config:
+    from c2d.runs.layout import RunDir
     from c2d.training.resume import config_of
-    from c2d.training.rundir import RunDir
 
     return config_of(RunDir(path), _warn)
 

@@ -18,7 +18,7 @@ from c2d.recipes.user_code import trust
 def main(arguments: Sequence[str]) -> None:
     config = read(list(arguments))
     from c2d.api import train
-    from c2d.training.memory import keep_memory
+    from c2d.training.process import keep_memory
 
     keep_memory()
     result = train(config)

@@ -154,7 +154,7 @@ class AtariGame:
 
     # ------------------------------------------------------ saving and restoring
 
-    def save(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """All that the rest of the game depends on, as plain values; the frame stack is the caller's."""
         return {
             "start": self._start,
@@ -163,8 +163,8 @@ class AtariGame:
             "check": self._digest(),
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue exactly where `save` was called. `render` shows the screen again after the next step."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue exactly where `state_dict` was called. `render` shows the screen again after the next step."""
         if "start" not in state:
             self._restore_older(state)
             return

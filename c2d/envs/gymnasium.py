@@ -112,10 +112,10 @@ class GymnasiumGame:
     def _where(self) -> str:
         return f"{self._name}, episode {self._episode}, step {self._steps}"
 
-    def save(self) -> dict[str, Any]:
-        return self._moves.save(self._newest)
+    def state_dict(self) -> dict[str, Any]:
+        return self._moves.state_dict(self._newest)
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self._episode = state["game"]
         try:
             self._moves.play_again(self, state)

@@ -33,7 +33,7 @@ def play(env: Environment, steps: int, saves: Iterable[int], seed: int = 0) -> T
     env.reset()
     for number, action in enumerate(actions):
         if number in wanted:
-            states[number] = env.save()
+            states[number] = env.state_dict()
         trace.append(digest(env.step(action)))
     return Trial(actions, trace, states)
 
@@ -41,7 +41,7 @@ def play(env: Environment, steps: int, saves: Iterable[int], seed: int = 0) -> T
 def first_difference(env: Environment, state: dict[str, Any], actions: list[int], trace: list[list[Any]]) -> int | None:
     """Restore `state` and take the actions again: after how many steps something differs, if ever."""
     try:
-        env.restore(state)
+        env.load_state_dict(state)
     except ReplayMismatch:
         return 0
     return next((k for k, action in enumerate(actions) if digest(env.step(action)) != trace[k]), None)

@@ -138,7 +138,17 @@ class Replay:
         }
         return Batch(**{name: torch.from_numpy(array).to(device) for name, array in arrays.items()})
 
-    # ------------------------------------------------------------ for checkpoints; of the first stream
+    def state_dict(self) -> dict[str, Any]:
+        """All but the slots that the journal holds: the newest slot of each ring, and the sampler's state."""
+        return {"streams": [ring.state_dict() for ring in self.rings], "sampler": self.sampler.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """After `Ring.unpack` of the slots before the newest. ValueError for what does not fit."""
+        for ring, saved in zip(self.rings, state["streams"], strict=True):
+            ring.load_state_dict(saved)
+        self.sampler.load_state_dict(state["sampler"], self.sampleable())
+
+    # ------------------------------------------------------------ of the first stream
 
     @property
     def head(self) -> int:
@@ -151,21 +161,6 @@ class Replay:
     @property
     def ready(self) -> int:
         return self.rings[0].ready
-
-    def pack(self, first: int, last: int) -> dict[str, NDArray[Any]]:
-        return self.rings[0].pack(first, last)
-
-    def unpack(self, first: int, last: int, stored: dict[str, NDArray[Any]]) -> None:
-        self.rings[0].unpack(first, last, stored)
-
-    def rebuild_index(self, first: int, head: int, sampler_state: dict[str, NDArray[Any]]) -> None:
-        """After `unpack` of slots numbered first … head - 1."""
-        self.rings[0].rebuild_index(first, head)
-        self.restore_sampler(sampler_state)
-
-    def restore_sampler(self, state: dict[str, NDArray[Any]]) -> None:
-        """After the index of every ring was rebuilt."""
-        self.sampler.restore(self.sampleable(), state)
 
 
 # ---------------------------------------------------------------------------------------------------- samplers
@@ -192,11 +187,11 @@ class Sampler(Protocol):
         """What an update learned about the slots it used. Slots discarded meanwhile are ignored."""
         ...
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> dict[str, NDArray[Any]]:
         """What it knows beyond which slots may be drawn."""
         ...
 
-    def restore(self, indices: NDArray[np.int64], state: dict[str, NDArray[Any]]) -> None:
+    def load_state_dict(self, state: dict[str, NDArray[Any]], indices: NDArray[np.int64]) -> None:
         """Become a sampler that knew `state` and to which `indices` were added, in the order of `Replay.sampleable`."""
         ...
 
@@ -239,10 +234,10 @@ class UniformSampler:
     def feedback(self, indices: NDArray[np.int64], priority: NDArray[np.float32]) -> None:
         """Uniform sampling learns nothing."""
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> dict[str, NDArray[Any]]:
         return {}
 
-    def restore(self, indices: NDArray[np.int64], state: dict[str, NDArray[Any]]) -> None:
+    def load_state_dict(self, state: dict[str, NDArray[Any]], indices: NDArray[np.int64]) -> None:
         for stream, queue in enumerate(self._queue):
             own = indices[indices // self._length == stream]
             queue[: len(own)] = own
@@ -302,11 +297,11 @@ class PrioritizedSampler:
             child = node << 1
             self._tree[node] = self._tree[child] + self._tree[child + 1]
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> dict[str, NDArray[Any]]:
         leaves = self._tree[self._size : self._size + self._capacity]
         return {"priorities": leaves.copy(), "largest": np.array([self._largest])}
 
-    def restore(self, indices: NDArray[np.int64], state: dict[str, NDArray[Any]]) -> None:
+    def load_state_dict(self, state: dict[str, NDArray[Any]], indices: NDArray[np.int64]) -> None:
         priorities, largest = state["priorities"], state["largest"]
         plain = priorities.dtype == np.float64 and priorities.ndim == 1 and largest.shape == (1,)
         if not plain or not np.isfinite(priorities).all() or (priorities < 0).any() or not 0 < largest[0] < np.inf:

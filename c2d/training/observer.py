@@ -1,4 +1,4 @@
-"""Those who watch a run: a display, TensorBoard, tests."""
+"""Observers of a run: a display, TensorBoard, tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from c2d.training.rundir import RunDir
+from c2d.runs.layout import RunDir
 from c2d.training.session import Session
 from c2d.types import GameEnd
 
@@ -22,7 +22,7 @@ class Observer:
 
 
 class ObserverList(Observer):
-    """Several observers as one. Notices from before the beginning are told after it."""
+    """Several observers as one. Notices from before `begin` are passed on after it."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self.observers = observers

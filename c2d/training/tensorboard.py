@@ -8,13 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from c2d.errors import UserError
+from c2d.runs import records
+from c2d.runs.layout import RunDir
 from c2d.training.observer import Observer
-from c2d.training.record import MEASURED
-from c2d.training.rundir import RunDir
 from c2d.training.session import Session
 from c2d.types import GameEnd
 
-_SKIPPED = ("iteration", "steps", "frames")
 _PERIOD = 1_000  # training steps between points of the quick curves
 
 
@@ -30,10 +29,10 @@ class TensorBoard(Observer):
             ) from None
         self._make_writer = SummaryWriter
         self._writer: Any = None
-        self._before = threading.excepthook
+        self._hook = threading.excepthook
 
     def begin(self, session: Session, run_dir: RunDir, header: dict[str, Any]) -> None:
-        self._before, threading.excepthook = threading.excepthook, self._failed
+        self._hook, threading.excepthook = threading.excepthook, self._failed
         self._writer = self._make_writer(
             str(run_dir.tensorboard), purge_step=session.step + 1 if session.step else None
         )
@@ -43,33 +42,32 @@ class TensorBoard(Observer):
             self._add("game/score", game.score, session.step)
             self._add("game/steps", game.steps, session.step)
         if session.step % _PERIOD == 0 and session.tally.updates:
-            tally = session.tally
-            self._add("now/mean_loss", tally.mean_loss, session.step)
-            self._add("now/atom_min", tally.atom_min, session.step)
-            self._add("now/atom_max", tally.atom_max, session.step)
-            self._add("now/epsilon", session.epsilon, session.step)
+            so_far = {**session.tally.record(), "epsilon": session.epsilon}
+            for metric in records.metrics():
+                if metric.live and (value := so_far.get(metric.name)) is not None:
+                    self._add(f"now/{metric.name}", value, session.step)
 
     def iterated(self, record: dict[str, Any]) -> None:
-        values = {**record, **record[MEASURED]}
-        for name, value in values.items():
-            if isinstance(value, int | float) and name not in _SKIPPED:
+        hidden = {metric.name for metric in records.metrics() if not metric.tensorboard}
+        for name, value in {**record, **record[records.MEASURED]}.items():
+            if isinstance(value, int | float) and name not in hidden:
                 self._add(f"iteration/{name}", value, record["steps"])
         self._try(lambda writer: writer.flush())
 
     def end(self, summary: dict[str, Any]) -> None:
         self._try(lambda writer: writer.close())
-        threading.excepthook = self._before
+        threading.excepthook = self._hook
 
     def _failed(self, what: Any) -> None:
-        """The writer's own thread ends by an error of the disk; the next scalar tells of it (see `_try`)."""
+        """An error of the disk ends the writer's own thread; the next scalar reports it (see `_try`)."""
         if not (isinstance(what.exc_value, OSError) and type(what.thread).__module__.startswith("tensorboard")):
-            self._before(what)
+            self._hook(what)
 
     def _add(self, name: str, value: float | None, step: int) -> None:
         self._try(lambda writer: writer.add_scalar(name, value, step))
 
     def _try(self, write: Callable[[Any], None]) -> None:
-        """A disk that refuses ends these curves, not the training; records and checkpoints are told apart."""
+        """An error of the disk ends these curves, not the training; records and checkpoints report their own."""
         if self._writer is None:
             return
         try:

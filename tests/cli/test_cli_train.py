@@ -113,7 +113,7 @@ def test_config_file_then_settings(tmp_path):
         (["gym/CartPole-v1", "--device", "nonsense"], "--device is \"nonsense\"; accepted: cpu, cuda, cuda:1"),
         (["gym/CartPole-v1", "--device", "cuda:99"], "--device is \"cuda:99\"; accepted: cpu, cuda, cuda:1"),
         (["gym/CartPole-v1", "--device", "meta"], "--device is \"meta\"; accepted: cpu, cuda, cuda:1"),
-        (["gym/CartPole-v1", "--run-dir", "/dev/null/run"], "cannot be made"),
+        (["gym/CartPole-v1", "--run-dir", "/dev/null/run"], "cannot be created"),
         (["gym/CartPole-v1", "--run-dir", "x" * 300], "File name too long"),
         (["gym/CartPole-v1", "--schedule.replay-capacity", "2000000000000"], "at least 1, at most 10^10"),
         (["gym/CartPole-v1", "--schedule.replay-capacity", "9000000000"], "its empty replay may take"),

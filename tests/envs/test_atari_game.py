@@ -68,7 +68,7 @@ def test_saving_and_restart_points_disturb_nothing(key: str, monkeypatch: pytest
     plain.reset()
     saved.reset()
     for number in range(40):
-        saved.save()
+        saved.state_dict()
         monkeypatch.setattr(atari, "RESTART_EVERY", 1_000)
         wanted = digest(plain.step(number % 4))
         monkeypatch.setattr(atari, "RESTART_EVERY", 1)

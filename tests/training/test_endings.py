@@ -13,12 +13,11 @@ import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from safetensors.numpy import load_file
 
-from c2d.api import train
+from c2d.api import load, train
 from c2d.cli.main import main
 from c2d.errors import UserError
+from c2d.runs.reader import read_records
 from c2d.training import run as run_module
-from c2d.training.record import read_records
-from c2d.training.rundir import load
 from c2d.training.session import Diverged, Session
 from tests.training.short_runs import short_config, short_run
 from tests.training.test_resume import go, results, saving

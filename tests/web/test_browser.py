@@ -6,8 +6,9 @@ import shutil
 import pytest
 
 from c2d.agents.rollout import FrameStack
+from c2d.api import load
 from c2d.envs.make import make
-from c2d.training.rundir import RunDir, load
+from c2d.runs.layout import RunDir
 from tests.web.browsing import open_lens, until
 from tests.web.conftest import Server
 from tests.web.made_runs import append, make_run, record

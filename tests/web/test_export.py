@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from c2d.errors import UserError
+from c2d.runs.confined import Root
 from c2d.web.export import MODULES, STATIC, bundle, export
-from c2d.web.inside import Root
 from c2d.web.lens.connection import History
 from c2d.web.lens.load import open_agent
 from c2d.web.lens.messages import pack, unpack

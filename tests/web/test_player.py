@@ -15,13 +15,13 @@ import torch
 from c2d.agents.agent import Agent
 from c2d.agents.build import assemble_learner, build_network
 from c2d.agents.rollout import FrameStack
+from c2d.api import load
 from c2d.envs.make import make
 from c2d.errors import UserError
 from c2d.evaluation.risk import criterion
 from c2d.recipes.rows import RECIPES, adapt
 from c2d.replay.buffer import Seen
-from c2d.training.rundir import load
-from c2d.web.inside import Root
+from c2d.runs.confined import Root
 from c2d.web.lens.load import open_agent
 from c2d.web.lens.messages import unpack
 from c2d.web.lens.player import Player

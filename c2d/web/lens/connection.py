@@ -16,7 +16,7 @@ import sys
 from collections import deque
 from typing import Any
 
-from c2d.web.inside import Root
+from c2d.runs.confined import Root
 from c2d.web.lens.commands import OPEN, RejectedCommand, parse
 from c2d.web.lens.messages import pack
 

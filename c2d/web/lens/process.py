@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 from c2d.errors import UserError
-from c2d.web.inside import Root
+from c2d.runs.confined import Root
 from c2d.web.lens.messages import pack
 
 FASTEST = 0.0  # a speed: no limit
