@@ -1,7 +1,7 @@
-"""Install the built wheel alone, then each extra alone, and run what each is for: make test-install.
+"""Install the built wheel alone, then with each extra alone, and test each installation: make test-install.
 
-A base environment holds the wheel without extras. Each extra gets an environment of its own on top of it, which sees
-the base and what that extra brings, and nothing of the other extras. All of them are removed at the end.
+A base environment has the wheel without extras. Each extra gets an environment of its own on top of it, which sees the
+base and the packages of that extra, and nothing of the other extras. All of them are removed at the end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TINY = [
     "--iterations", "1", "--threads", "1", "--schedule.steps-per-iteration", "40", "--schedule.random-history", "40",
     "--schedule.replay-capacity", "200",
 ]  # fmt: skip
-# What an extra brings first of all: none of it may be in the base.
+# The main modules of each extra: none of them may be in the base.
 MODULES = {
     "atari": "ale_py", "minatar": "minatar", "tensorboard": "tensorboard", "report": "matplotlib",
     "video": "imageio_ffmpeg", "web": "starlette", "cluster": "ray",
@@ -44,7 +44,7 @@ print("loops in C:", native.AVAILABLE)
 
 
 class Failed(Exception):
-    """A command did not do what it is for."""
+    """A command did not do what it should."""
 
 
 class Environment:
@@ -52,7 +52,7 @@ class Environment:
 
     def __init__(self, path: Path, base: Environment | None = None) -> None:
         self.bin, self.work = path / "bin", path / "work"
-        pip = [] if base is None else ["--without-pip"]  # the base's serves
+        pip = [] if base is None else ["--without-pip"]  # uses that of the base
         subprocess.run([sys.executable, "-m", "venv", *pip, str(path)], check=True)
         self.work.mkdir()
         (self.packages,) = path.glob("lib/python*/site-packages")
@@ -67,7 +67,7 @@ class Environment:
         return self.run([str(self.bin / "python"), *words])
 
     def c2d(self, *words: str, code: int = 0) -> str:
-        """What the command prints, by the base's code and this environment's packages."""
+        """The output of a command, with the code of the base and the packages of this environment."""
         return self.run([str(self.bin / "python"), "-m", "c2d.cli.main", *words], code)
 
     def run(self, words: list[str], code: int = 0) -> str:
@@ -79,7 +79,7 @@ class Environment:
 
 
 def surroundings() -> dict[str, str]:
-    """Nothing of the environment this script runs in."""
+    """Environment variables without those of the environment this script runs in."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     return {**kept, "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
 
@@ -89,7 +89,7 @@ def require(ok: object, what: str) -> None:
         raise Failed(what)
 
 
-# ------------------------------------------------------------------------------------- what each is for
+# ------------------------------------------------------------------------------------- what each should do
 
 
 def bare(env: Environment) -> None:
@@ -197,7 +197,7 @@ def _run(place: Path, chosen: list[str]) -> None:
 
 
 def _build(base: Environment, place: Path) -> None:
-    """From a copy of what the wheel is made of, so that nothing is left in the checkout."""
+    """Build from a copy of the sources, so that nothing is left in the checkout."""
     source = place / "source"
     shutil.copytree(ROOT / "c2d", source / "c2d", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):

@@ -1,7 +1,7 @@
-"""Run the core tests on the oldest versions that pyproject.toml promises and on the newest: make test-versions.
+"""Run the core tests on the oldest versions that pyproject.toml allows and on the newest: make test-versions.
 
-Each gets an environment of its own, .venv-versions-oldest and .venv-versions-newest (several GB each, as the registry's
-PyTorch brings CUDA), and pytest runs there on the checkout. Takes the loops in C that `make setup` has compiled.
+Each gets an environment of its own, .venv-versions-oldest and .venv-versions-newest (several GB each, because PyTorch
+from the registry includes CUDA), and pytest runs there on the checkout, with the kernels that `make setup` compiled.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHOWN = "import torch, numpy, gymnasium; print(*(m.__version__ for m in (torch, 
 
 
 def promised() -> dict[str, str]:
-    """Package -> oldest version, of the dependencies without extras."""
+    """Package -> oldest version, for the dependencies without extras."""
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     found = [re.fullmatch(r"([A-Za-z0-9_-]+)>=([0-9.]+).*", line) for line in wanted]
     assert all(found), f"a dependency without an oldest version: {wanted}"
@@ -32,7 +32,7 @@ def promised() -> dict[str, str]:
 
 
 def constraints(which: str, path: Path) -> Path:
-    """Of the oldest: exactly those. Of the newest: none on them. What else the tests need is as it is always tested."""
+    """Oldest: exactly these versions. Newest: no constraint. Other packages have the versions of `constraints.txt`."""
     oldest = promised()
     others = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.split("==")[0] not in oldest]
     exact = [f"{name}=={version}" for name, version in oldest.items()] if which == "oldest" else []
@@ -65,8 +65,8 @@ def run(which: str, python: str, keep: bool) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=["oldest", "newest"], help="default: both")
-    parser.add_argument("--python", default=sys.executable, help="which Python; 3.11 is the oldest promised")
-    parser.add_argument("--keep", action="store_true", help="keep the environments for the next time")
+    parser.add_argument("--python", default=sys.executable, help="which Python; 3.11 is the oldest supported")
+    parser.add_argument("--keep", action="store_true", help="keep the environments for later")
     chosen = parser.parse_args()
     both = [chosen.only] if chosen.only else ["oldest", "newest"]
     return 0 if all([run(which, chosen.python, chosen.keep) for which in both]) else 1

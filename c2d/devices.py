@@ -1,4 +1,4 @@
-"""Where tensors live, and with how many threads they are worked on."""
+"""The device of tensors and the number of threads, for training and evaluation."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ def prepare_torch(device: str, threads: int | None = None) -> int:
     if threads is not None:
         torch.set_num_threads(threads)
     try:
-        torch.zeros(1, device=device).item()  # a device that holds no numbers ("meta") fails too
+        torch.zeros(1, device=device).item()  # a device without data ("meta") fails too
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"--device {device} cannot be used here: {reason}") from None
+        kind = device.partition(":")[0]
+        reason = f" ({str(error).splitlines()[0]})" if kind in ("cuda", "mps", "xpu") else ""
+        raise UserError(
+            f'--device is "{device}"; accepted: cpu, cuda, cuda:1, as far as PyTorch finds them here{reason}'
+        ) from None
     return torch.get_num_threads()

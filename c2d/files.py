@@ -1,4 +1,4 @@
-"""Files: written whole or not at all; read only if they are regular files of a bounded size.
+"""Files: written completely or not at all; read only if they are regular files of a bounded size.
 
 A run directory may come from anywhere, so everything in one is opened here. No symbolic link below it is followed,
 whatever it leads to; pipes, devices and directories are not opened; and how much is read at most is known before.
@@ -19,16 +19,16 @@ from typing import Any
 
 from c2d.errors import UserError
 
-SMALL = 1 << 20  # bytes of a file that holds neither lines nor tensors
+SMALL = 1 << 20  # bytes of a file without lines or tensors
 LINES = 1 << 26  # bytes of a file of lines
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _DEEPEST = 50  # levels of JSON
-_DIGITS = 40  # of a whole number; the states of random generators have 39
+_DIGITS = 40  # of an integer; the states of random generators have 39
 
 
 class Refused(OSError):
-    """The file lies elsewhere, is not a regular file, or is larger than it may be."""
+    """The file is outside its directory, is not a regular file, or is too large."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(errno.EPERM, reason)
@@ -49,7 +49,7 @@ def open_inside(root: str | Path, *parts: str) -> int:
 
 def open_named(path: str | Path) -> int:
     """A descriptor of a regular file that the user named, by a link or not."""
-    _require_regular(os.stat(path).st_mode)  # before it is opened: to open a device may do something already
+    _require_regular(os.stat(path).st_mode)  # before it is opened: opening a device may have an effect
     descriptor = os.open(path, _READ & ~os.O_NOFOLLOW)
     return _checked(descriptor)
 
@@ -87,25 +87,25 @@ def read_json(path: str | Path, limit: int = SMALL, within: str | Path | None = 
 
 
 def load_json(data: bytes | str, decode: Callable[[dict[str, Any]], Any] | None = None) -> Any:
-    """ValueError for what is not JSON, and for what only an enemy writes: depth, endless numbers, halves of letters.
+    """ValueError for invalid JSON and for what only an attacker writes: deep nesting, huge numbers, lone surrogates.
 
     `decode` is applied to every object.
     """
     text = data.decode() if isinstance(data, bytes) else data
     try:
         value = json.loads(text, parse_int=_whole, object_hook=decode)
-        if re.search(r"\\u[dD][89a-fA-F]", text):  # half of a letter, alone or not
+        if re.search(r"\\u[dD][89a-fA-F]", text):  # a surrogate, alone or not
             json.dumps(json.loads(text), ensure_ascii=False).encode()
         _require_shallow(text, value)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except UnicodeEncodeError:
-        raise ValueError("it holds text that is not Unicode") from None
+        raise ValueError("it contains text that is not Unicode") from None
     return value
 
 
 def _require_shallow(text: str, value: Any) -> None:
-    """Of values nested so deeply that functions which follow them would not come back; ours have 8 levels."""
+    """ValueError for values nested so deeply that recursive functions would fail; ours have 8 levels."""
     if text.count("[") + text.count("{") <= _DEEPEST:
         return
     level = [value]
@@ -118,7 +118,7 @@ def _require_shallow(text: str, value: Any) -> None:
 
 
 def read_up_to(descriptor: int, count: int, offset: int = 0) -> bytes:
-    """`count` bytes from `offset` on, or as many as there are."""
+    """`count` bytes from `offset`, or as many as there are."""
     parts = []
     while count > 0 and (data := os.pread(descriptor, min(count, 1 << 24), offset)):
         parts.append(data)
@@ -155,7 +155,7 @@ def names_inside(root: str | Path, *parts: str, directories: bool = False) -> li
 
 
 def kind_of(path: str | Path) -> str | None:
-    """What a name in a run directory stands for: file, directory, link, other; None if there is nothing."""
+    """What a name in a run directory is: file, directory, link, other; None if it does not exist."""
     try:
         mode = os.lstat(path).st_mode
     except (OSError, ValueError):
@@ -200,7 +200,7 @@ def _require_regular(mode: int) -> None:
 
 
 def _explained(error: OSError, name: str, place: int) -> OSError:
-    """Of a link in the way: that it is one."""
+    """The error for a path with a link in it."""
     with suppress(OSError):
         if stat.S_ISLNK(os.stat(name, dir_fd=place, follow_symlinks=False).st_mode):
             return Refused(f"{name} is a symbolic link, and links inside a run directory are not followed")
@@ -217,7 +217,7 @@ def _whole(digits: str) -> int:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write beside the file, flush to disk, rename over it."""
+    """Write to a temporary file in the same directory, flush it to disk, rename it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         write_flushed(temporary, data)
@@ -228,8 +228,8 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def write_flushed(path: Path, data: bytes) -> None:
-    """Write a new file, in place of one of the same name, and wait until it is on the disk."""
-    path.unlink(missing_ok=True)  # a link would lead elsewhere
+    """Write a new file, replacing one of the same name, and flush it to disk."""
+    path.unlink(missing_ok=True)  # a link would point elsewhere
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     with open(descriptor, "wb") as file:
         file.write(data)
@@ -238,7 +238,7 @@ def write_flushed(path: Path, data: bytes) -> None:
 
 
 def flush_directory(path: Path) -> None:
-    """Names in a directory reach the disk apart from the files themselves."""
+    """Flush the names in a directory, which are separate from the files themselves."""
     directory = os.open(path, os.O_RDONLY)
     try:
         os.fsync(directory)
@@ -251,7 +251,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def open_own(path: Path, flags: int) -> int:
-    """A file of a run to write to, made if it is not there; Refused for anything but a regular file."""
+    """A file of a run to write to, created if necessary; Refused for anything but a regular file."""
     try:
         descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     except OSError as error:
@@ -262,7 +262,7 @@ def open_own(path: Path, flags: int) -> int:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to a file of a run, whole and at once."""
+    """Append a line to a file of a run, in one write."""
     descriptor = open_own(path, os.O_WRONLY | os.O_APPEND)
     try:
         os.write(descriptor, line.encode(errors="replace"))
@@ -280,12 +280,12 @@ def make_directory(path: Path) -> None:
 
 
 def leftover(name: str) -> str:
-    """The regular expression of what a killed `write_atomically` leaves of a name, itself one."""
+    """The regular expression for what a killed `write_atomically` leaves; `name` is a regular expression too."""
     return rf"\.(?:{name})\.[0-9]+\.tmp"
 
 
 def remove_leftovers(directory: Path, name: str) -> None:
-    """Delete what killed processes left of files whose names match the regular expression `name`.
+    """Delete temporary files of killed processes for names that match the regular expression `name`.
 
     For a directory that no other process writes into now, because its lock is held.
     """
@@ -297,7 +297,7 @@ def remove_leftovers(directory: Path, name: str) -> None:
 
 
 def check_destination(path: Path, option: str, endings: tuple[str, ...] = ()) -> None:
-    """Whether a file can be written there: found out before the work, not after."""
+    """Check that a file can be written there, before the work and not after it."""
     if endings and path.suffix.lower() not in endings:
         raise UserError(f"{option} {path}: the name must end in {' or '.join(endings)}")
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):

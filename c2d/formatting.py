@@ -1,9 +1,11 @@
-"""Numbers, names and tables as text."""
+"""Numbers, names and tables as text, and values as JSON."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 
 def plural(count: int, noun: str) -> str:
@@ -63,3 +65,14 @@ def printable(text: object, one_line: bool = False) -> str:
         else letter.encode("unicode_escape", "surrogatepass").decode("ascii")
         for letter in str(text)
     )
+
+
+def finite_for_json(value: Any, digits: int | None = None) -> Any:
+    """Replace NaN and infinity, which JSON does not have, by None; round other floats to `digits`, if given."""
+    if isinstance(value, dict):
+        return {str(key): finite_for_json(item, digits) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite_for_json(item, digits) for item in value]
+    if isinstance(value, float):
+        return None if not math.isfinite(value) else value if digits is None else round(value, digits)
+    return value

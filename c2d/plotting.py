@@ -59,7 +59,7 @@ def can_draw() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
-def check_picture(path: Path, option: str) -> None:
+def check_figure_path(path: Path, option: str) -> None:
     """Reject a path that a figure cannot be written to, before any work is done."""
     check_destination(path, option, ENDINGS)
     if not can_draw():
@@ -108,7 +108,7 @@ def image(figure: Figure, kind: str, dpi: int = 250) -> bytes:
     return stream.getvalue()
 
 
-def write_picture(figure: Figure, path: Path, dpi: int = 200) -> None:
+def write_figure(figure: Figure, path: Path, dpi: int = 200) -> None:
     """Write a figure atomically, in the format of the file name."""
     try:
         write_atomically(path, image(figure, path.suffix.lower().removeprefix("."), dpi))

@@ -9,7 +9,7 @@ import torch
 
 
 def stream(seed: int, name: str) -> np.random.SeedSequence:
-    """A seed sequence that depends on the run's seed and on what it is for, and on nothing else."""
+    """A seed sequence that depends only on the run's seed and on its purpose."""
     return np.random.SeedSequence([seed, zlib.crc32(name.encode())])
 
 
@@ -22,5 +22,5 @@ def torch_generator(seed: int, name: str, device: str = "cpu") -> torch.Generato
 
 
 def integer(seed: int, name: str) -> int:
-    """A seed for things that want a plain number."""
+    """A seed as a plain integer."""
     return int(stream(seed, name).generate_state(1, np.uint32)[0])

@@ -1,12 +1,12 @@
-"""Tests run beside each other: one thread each, or two cores collapse under four threads."""
+"""Tests run in parallel: one thread each, because four threads on two cores are slow."""
 
 import os
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray, whoever imports it, takes 127.0.0.1 for what it is
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # let Ray use 127.0.0.1
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-os.environ.setdefault("RAY_worker_niceness", "0")  # its processes are waited for by tests beside which they run
+os.environ.setdefault("RAY_worker_niceness", "0")  # the tests that run in parallel wait for its processes
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(config, items):
         if str(item.path.relative_to(here)).startswith(FAST):
             item.add_marker("fast")
         if "C2D_PUBLISHED" not in os.environ and item.get_closest_marker("published"):
-            item.add_marker(pytest.mark.skip(reason="C2D_PUBLISHED names no directory of published data"))
+            item.add_marker(pytest.mark.skip(reason="C2D_PUBLISHED is not set to a directory of published data"))
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import pytest
 from c2d.cli.main import main
 from c2d.config import default_config, flat, to_json
 from c2d.reporting.run_records import RunRecords
-from c2d.sweep.shipped import shipped_plan
+from c2d.sweep.plan import builtin_plan
 from tests.cli.tiny_runs import tiny_run
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -110,10 +110,10 @@ def test_the_papers_settings_are_the_defaults():
 @pytest.mark.parametrize("plan", ["minatar", "minatar-c2d"])
 def test_the_studies_say_which_rows_have_changed_since(plan):
     """Today's settings against those in the records: when a row changes, the page must say so."""
-    where = importlib.util.spec_from_file_location("minatar_study", DOCS.parent / "bench" / "minatar_study.py")
+    where = importlib.util.spec_from_file_location("minatar_study", DOCS.parent / "studies" / "minatar_study.py")
     study = importlib.util.module_from_spec(where)
     where.loader.exec_module(study)
-    shipped, found = shipped_plan(plan), {}
+    shipped, found = builtin_plan(plan), {}
     for path in (DOCS / "results" / "records" / "minatar").glob("*.jsonl"):
         header = json.loads(path.read_text().partition("\n")[0])
         game = header["config"]["env"]

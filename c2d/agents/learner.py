@@ -16,7 +16,7 @@ from torch.optim.adam import adam
 
 from c2d.nets.network import ValueNetwork, synchronize
 from c2d.recipes.parts import Adam, RmsProp
-from c2d.returns.bellman import Bootstrap, Laws, at_action, backup
+from c2d.returns.bellman import Bootstrap, BootstrapLaws, at_action, backup
 from c2d.types import Batch, Phi, Purpose, ReturnDist, Update
 
 Loss = Callable[[ReturnDist, ReturnDist], Tensor]  # prediction [B, N], target [B, M] -> [B]
@@ -94,7 +94,7 @@ class Learner:
         if self.bootstrap.online_chooses:
             choose = self.online(batch.next_obs, choosing, rng)
         now = self.target_network(batch.obs, choosing, rng) if self.bootstrap.needs_target_now else None
-        reward, law = self.bootstrap.fn(Laws(law, choose, now), batch, self.phi)
+        reward, law = self.bootstrap.fn(BootstrapLaws(law, choose, now), batch, self.phi)
         return backup(reward, batch.discount, law, self.phi)
 
     def synchronize(self, fraction: float = 1.0) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from c2d.bench.calibration import BareEmulator
+from c2d.bench.machine import BareEmulator
 from c2d.config import Config, default_config, validate
 from c2d.envs.make import make, spec_of
 from c2d.replay.ring import compressed

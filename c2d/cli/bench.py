@@ -15,52 +15,52 @@ from c2d.errors import UserError
 from c2d.files import check_destination, write_json
 from c2d.formatting import plural, text_table
 
-Row = tuple[str, str, list[str]]  # what, unit, one cell per number of threads
+TableRow = tuple[str, str, list[str]]  # what, unit, one cell per number of threads
 
 
 @dataclass(frozen=True)
-class Bench:
-    """How to measure."""
+class BenchOptions:
+    """The options of `c2d bench`."""
 
     env: str = "breakout"
-    """Environment: an Atari game, minatar/breakout, gym/CartPole-v1, ... as for c2d train."""
+    """Environment, as for c2d train: an Atari game, minatar/breakout, gym/CartPole-v1, ..."""
     recipe: str = "c2d"
-    """The row that defines the algorithm; all measures every row, with the largest of --threads."""
+    """Recipe to measure; all: every recipe, with the largest of --threads."""
     padding: str | None = None
-    """With --recipe all: valid or same for every row's convolutions. Default: each row's own."""
+    """With --recipe all: valid or same for the convolutions of every recipe; None: each recipe's own."""
     seconds: float = 20.0
     """Length of each of the three windows in which the whole loop is measured."""
     threads: str | None = None
-    """Numbers of CPU threads to measure with, such as 1,2. Default: 1, 2 and all cores."""
+    """Numbers of CPU threads to measure with, such as 1,2; None: 1, 2 and all cores."""
     json: str | None = None
-    """File to write the numbers to, as JSON."""
+    """File for the results as JSON; None: no file."""
 
 
 def main(arguments: Sequence[str]) -> None:
     chosen = options(
-        Bench,
+        BenchOptions,
         list(arguments),
         "c2d bench",
-        "Measure speed and memory on this machine. Leave it alone meanwhile.",
+        "Measure speed and memory on this machine. Run nothing else meanwhile.",
     )
     if not 0.0 < chosen.seconds <= 3600.0:
         raise UserError(f"--seconds is {chosen.seconds}; accepted: above 0, at most 3600")
     file = None if chosen.json is None else Path(chosen.json)
     if file is not None:
         check_destination(file, "--json")
-    from c2d.bench.calibration import QUIET
+    from c2d.bench.machine import QUIET
     from c2d.bench.measure import default_threads, describe, estimated_seconds, measure
 
     threads = default_threads() if chosen.threads is None else _thread_counts(chosen.threads)
     if chosen.recipe == "all":
-        _all_rows(chosen, max(threads), file)
+        _all_recipes(chosen, max(threads), file)
         return
     config, facts = describe(chosen.env, chosen.recipe, threads)
     print(headline(facts), flush=True)
     load = facts["load_average"]
     if load is not None and load > QUIET:
         print(
-            f"c2d: the machine is not quiet (load average {load:.1f}); the figures will be low and will vary",
+            f"warning: the machine is not idle (load average {load:.1f}); results will be low and will vary",
             file=sys.stderr,
         )
     print(f"measuring for about {estimated_seconds(len(threads), chosen.seconds):.0f} s ...", file=sys.stderr)
@@ -70,38 +70,37 @@ def main(arguments: Sequence[str]) -> None:
         write_json(file, result)
 
 
-def _all_rows(chosen: Bench, threads: int, file: Path | None) -> None:
+def _all_recipes(chosen: BenchOptions, threads: int, file: Path | None) -> None:
     """One line per recipe."""
-    from c2d.bench.measure import describe
-    from c2d.bench.recipes import measure_rows
+    from c2d.bench.measure import describe, measure_recipes
     from c2d.recipes.rows import RECIPES
 
     if chosen.padding not in (None, "valid", "same"):
-        raise UserError(f"--padding is {chosen.padding}; accepted: valid, same")
+        raise UserError(f'--padding is "{chosen.padding}"; accepted: valid, same')
     _, facts = describe(chosen.env, "c2d", (threads,))
     print(headline({**facts, "recipe": "all"}), flush=True)
     titles = ("recipe", "weights", "whole loop, steps/s", "update, ms", "act, ms", "sample, ms", "memory, MB",
               "GFLOP/update", "GEMM")  # fmt: skip
     print(f"| {' | '.join(titles)} |\n" + "|---" * len(titles) + "|")
     measured = []
-    for row in measure_rows(list(RECIPES), chosen.env, chosen.padding, threads, chosen.seconds):
+    for row in measure_recipes(list(RECIPES), chosen.env, chosen.padding, threads, chosen.seconds):
         measured.append(row)
         cells = [row["recipe"], f"{row['parameters']:,}", ", ".join(map(_three_digits, row["steps_per_second"]))]
         cells += [f"{row[key]:.2f}" for key in ("update_ms", "act_ms", "sample_ms")]
         cells += [f"{row['peak_memory_mb']:.0f}", f"{row['gflop_per_update']:.2f}"]
         cells += [f"{100 * row['share_of_update_at_gemm_rate']:.0f} %"]
         print(f"| {' | '.join(cells)} |", flush=True)
-    print(f"\n{threads} threads, padding {chosen.padding or 'of each row'}; two windows of {chosen.seconds:g} s each.")
     print(
-        "GEMM: the time its products and convolutions would take at the machine's rate of matrix products, as a share"
+        f"\n{threads} threads, padding {chosen.padding or 'of each recipe'}; two windows of {chosen.seconds:g} s each."
     )
-    print("of the update; the rest is memory, small operations and kernels below that rate.")
+    print("GEMM: the share of the update that its products and convolutions would take at the machine's rate of matrix")
+    print("products; the rest is memory traffic, small operations and kernels below that rate.")
     if file is not None:
         write_json(file, {**facts, "rows": measured})
 
 
 def headline(facts: dict[str, Any]) -> str:
-    """What ran, in one line."""
+    """What is measured, on one line."""
     where, names = (
         facts["machine"],
         ", ".join(f"{name} {number}" for name, number in facts["versions"].items()),
@@ -112,11 +111,11 @@ def headline(facts: dict[str, Any]) -> str:
     )
 
 
-def rows(result: dict[str, Any]) -> list[Row]:
-    """The table, cell by cell."""
+def table_rows(result: dict[str, Any]) -> list[TableRow]:
+    """The rows of the table."""
     before, after = result["calibration_before"], result["calibration_after"]
     measured = result["measurements"]
-    table: list[Row] = []
+    table: list[TableRow] = []
 
     def add(what: str, unit: str, cells: list[str]) -> None:
         table.append((what, unit, cells))
@@ -136,7 +135,7 @@ def rows(result: dict[str, Any]) -> list[Row]:
     add("environment alone", "ms/step", [_spread(entry["environment_ms"]) for entry in measured])
     if "share_of_bare_emulator" in measured[0]:
         shares = [f"{100 * entry['share_of_bare_emulator']:.1f}" for entry in measured]
-        add("  its rate against the bare emulator", "%", shares)
+        add("  relative to the bare emulator", "%", shares)
     for what, key, unit, scale in (
         ("in the loop: environment", "emulate_ms", "ms/step", 1.0),
         ("  act and stack frames", "act_ms", "ms/step", 1.0),
@@ -148,15 +147,17 @@ def rows(result: dict[str, Any]) -> list[Row]:
     for number in range(len(measured[0]["loop_steps_per_second"])):
         rates = [_three_digits(entry["loop_steps_per_second"][number]) for entry in measured]
         add(f"whole loop, window {number + 1}", "steps/s", rates)
-    add("peak memory so far, replay hardly filled", "MB", [f"{entry['peak_memory_mb']:.0f}" for entry in measured])
+    add(
+        "peak memory so far, with a nearly empty replay", "MB", [f"{entry['peak_memory_mb']:.0f}" for entry in measured]
+    )
     return table
 
 
 def show(result: dict[str, Any]) -> None:
-    """A drawn table on a terminal, aligned text elsewhere."""
+    """Print a framed table on a terminal, aligned text elsewhere."""
     counts = [entry["threads"] for entry in result["measurements"]]
-    titles = ["", "unit", *(f"{count} thread{'s' if count > 1 else ''}" for count in counts)]
-    body = [[what, unit, *cells] for what, unit, cells in rows(result)]
+    titles = ["", "unit", *(plural(count, "thread") for count in counts)]
+    body = [[what, unit, *cells] for what, unit, cells in table_rows(result)]
     note = "median (quartiles); one step is one decision of the agent"
     if sys.stdout.isatty():
         from rich.console import Console
@@ -190,5 +191,7 @@ def _thread_counts(text: str) -> tuple[int, ...]:
     except ValueError:
         counts = (0,)
     if not all(1 <= count <= cores for count in counts):
-        raise UserError(f'--threads is "{text}"; accepted: numbers from 1 to {cores} (the cores here), as in 1,2')
+        raise UserError(
+            f'--threads is "{text}"; accepted: numbers from 1 to {cores} (the cores of this machine), as in 1,2'
+        )
     return counts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -15,65 +16,70 @@ import tyro
 from c2d.cli.settings import options
 from c2d.errors import UserError
 from c2d.formatting import printable
+from c2d.plotting import can_draw, check_figure_path
 
 if TYPE_CHECKING:
-    from c2d.evaluation.play import PlayedGames, PlaySettings, Watch
+    from c2d.evaluation.calibration import Calibration
+    from c2d.evaluation.play import MakeEnv, PlayedGames, PlaySettings, Watch
+    from c2d.evaluation.prediction_log import PredictionLog
+    from c2d.evaluation.risk import Criterion
     from c2d.evaluation.statistics import Summary
     from c2d.evaluation.subject import Subject
 
-DESCRIPTION = "Play whole games with a trained agent and report their scores; play by another criterion, check the \
-predicted laws, or film a game."
+DESCRIPTION = (
+    "Play whole games with a trained agent and report the scores. Optionally play by another criterion, check the "
+    "predicted return distributions, or record a video."
+)
 
 
 @dataclass(frozen=True)
-class Evaluate:
-    """What is asked for."""
+class EvaluateOptions:
+    """The options of `c2d evaluate`."""
 
     run: tyro.conf.Positional[str] = ""
-    """Run directory, as `c2d train` makes it."""
+    """Run directory written by `c2d train`."""
     games: int = 20
-    """Whole games to play. All of them count, long or short."""
+    """Number of whole games to play. All of them count, long or short."""
     epsilon: float | None = None
-    """Probability of a random action. Default: the run's --schedule.epsilon-eval, 0.001 unless changed."""
+    """Probability of a random action; None: the run's --schedule.epsilon-eval, 0.001 unless changed."""
     parallel: int = 8
-    """Games played at once, with one call of the network for all of them."""
+    """Games played in parallel, with one call of the network for all of them."""
     seed: int = 0
     """Seed of the games and of the random actions."""
     cap_steps: int | None = None
-    """End a game after this many agent steps, for environments without an end. Default: the run's --rules.cap-steps."""
+    """Cut games after this many agent steps, for environments without an end; None: the run's --rules.cap-steps."""
     risk: str | None = None
-    """Play the same games also by another criterion on the learned laws, and report what that gains and costs. One of
-    cvar:0.1 (mean of the worst tenth of returns), entropic:-0.5 (log-mean-exp, careful below 0 and daring above),
-    mean-std:1 (mean less one standard deviation), above:5 (probability of a return above 5); other numbers will do."""
+    """Also play the same games by another criterion, and report what it gains and costs: cvar:0.1 (mean of the worst
+    tenth of returns), entropic:-0.5 (log-mean-exp, risk-averse below 0, risk-seeking above), mean-std:1 (mean minus one
+    standard deviation), above:5 (probability of a return above 5), or another number for any of them."""
     calibration: bool = False
-    """Compare the predicted laws with the discounted returns that came: PIT histogram, CRPS, coverage of intervals."""
+    """Compare predicted distributions with the discounted returns that followed: PIT histogram, CRPS, coverage."""
     plot: str | None = None
-    """Picture of the calibration, FILE.svg, FILE.png or FILE.pdf. Default: beside the scores in the run directory."""
+    """File for the figure of --calibration (.svg, .png or .pdf); None: next to the scores in the run directory."""
     video: str | None = None
-    """Film the first game into FILE.mp4; with --risk the first game of that criterion."""
+    """Record the first game as FILE.mp4; with --risk, the first game played by that criterion."""
     video_seconds: float | None = None
-    """Film no more than this many seconds of the game. Default: the whole game."""
+    """Record at most this many seconds of the game; None: the whole game."""
     env: str | None = None
-    """Environment to play instead of the run's. A class of your own, my_package.my_module:MyEnv, must be named here."""
+    """Environment to play; None: the run's. Your own class, my_package.my_module:MyEnv, must be named here."""
     phi: str | None = None
-    """A φ of your own that the run uses, my_package.my_module:my_phi, must be named here."""
+    """Your own φ, my_package.my_module:my_phi, must be named here if the run uses it."""
     device: str = "cpu"
-    """Where the network lives: cpu, cuda, cuda:1, ..."""
+    """Device of the network: cpu, cuda or cuda:1."""
     threads: int | None = None
-    """CPU threads for the network. Default: all cores."""
+    """CPU threads for the network; None: all cores."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    chosen = options(Evaluate, list(arguments), "c2d evaluate", DESCRIPTION)
+    chosen = options(EvaluateOptions, list(arguments), "c2d evaluate", DESCRIPTION)
     _check(chosen)
-    from c2d.cli.evaluate_extras import Extras
     from c2d.devices import prepare_torch
     from c2d.evaluation.play import PlaySettings
     from c2d.evaluation.statistics import summarize
     from c2d.evaluation.subject import open_run
     from c2d.recipes.user_code import trust
 
-    extras = Extras(chosen)
+    addons = EvaluationAddons(chosen)
     prepare_torch(chosen.device, chosen.threads)
     if chosen.phi is not None:
         trust(chosen.phi)
@@ -81,28 +87,28 @@ def main(arguments: Sequence[str]) -> None:
     epsilon = subject.config.recipe.schedule.epsilon_eval if chosen.epsilon is None else chosen.epsilon
     print(printable(headline(subject, chosen, epsilon)))
     if subject.trained_here() is False:
-        print("note: the rules or the games' versions differ from those of training (see passport.json in the run)")
+        print("note: rules or versions of the games differ from those of training (see passport.json in the run)")
     if not subject.agent.finite():
-        print("note: the network holds numbers that are not finite (training diverged): what it plays means nothing")
-        extras.refuse_diverged()
+        print("note: the network has weights that are not finite (training diverged): its play is meaningless")
+        addons.reject_diverged()
     setup = PlaySettings(chosen.games, epsilon, chosen.parallel, chosen.seed)
     began = time.perf_counter()
-    course = extras.play(subject, setup)
+    course = addons.play(subject, setup)
     seconds = time.perf_counter() - began
     summary = summarize(course.scores)
-    print("\n".join(lines(summary, subject.env)))
-    record = {**extras.report(subject), "seconds": seconds}
+    print("\n".join(summary_lines(summary, subject.env)))
+    record = {**addons.report(subject), "seconds": seconds}
     path = save(subject, setup, course, summary, record)
-    extras.plot(subject, path)
+    addons.plot(subject, path)
     print(f"written to {path}")
 
 
-def headline(subject: Subject, chosen: Evaluate, epsilon: float) -> str:
-    """What is evaluated, in one line."""
+def headline(subject: Subject, chosen: EvaluateOptions, epsilon: float) -> str:
+    """What is evaluated, on one line."""
     config, facts = subject.config, subject.passport
     trained = "training unknown"
     if subject.steps is not None:
-        trained = f"trained for {subject.steps:,} steps (whole iterations: {subject.iterations})"
+        trained = f"trained for {subject.steps:,} steps (complete iterations: {subject.iterations})"
     env = subject.env if subject.env == config.env else f"{subject.env} (trained on {config.env})"
     return (
         f"{subject.run_dir.path} | recipe {config.recipe_name}, seed {config.seed} | {env} | {trained} | "
@@ -110,12 +116,12 @@ def headline(subject: Subject, chosen: Evaluate, epsilon: float) -> str:
     )
 
 
-def lines(summary: Summary, env: str) -> list[str]:
-    """The report for people."""
+def summary_lines(summary: Summary, env: str) -> list[str]:
+    """Text for the terminal."""
     from c2d.envs.games import game, human_normalized
 
     spread = "–" if summary.std is None else f"{summary.std:.2f}"
-    interval = "none from one game"
+    interval = "none with one game"
     if summary.interval is not None:
         interval = f"{summary.interval[0]:.2f} to {summary.interval[1]:.2f}"
     report = [
@@ -130,13 +136,13 @@ def lines(summary: Summary, env: str) -> list[str]:
         row = game(key)
         report.append(
             f"human-normalized score of the mean: {normalized:.3f} "
-            f"(0 is random play at {row.random:g}, 1 a human tester at {row.human:g})"
+            f"(0: random play at {row.random:g}, 1: a human tester at {row.human:g})"
         )
     return report
 
 
 def save(subject: Subject, setup: PlaySettings, course: PlayedGames, summary: Summary, more: dict[str, Any]) -> Path:
-    """A new file in the run directory; earlier ones are left alone."""
+    """Write a new file in the run directory; earlier ones stay."""
     import torch
 
     from c2d.files import make_directory, write_json
@@ -172,7 +178,10 @@ def save(subject: Subject, setup: PlaySettings, course: PlayedGames, summary: Su
 
 
 def _remove_leftovers(directory: Path) -> None:
-    """What killed evaluations left half written: of processes that are gone, and an hour old (another machine's)."""
+    """Remove unfinished files of killed evaluations: the process is gone, and the file an hour old.
+
+    The age protects evaluations that run on another machine.
+    """
     from c2d.files import names_inside
 
     for name in names_inside(directory):
@@ -183,7 +192,7 @@ def _remove_leftovers(directory: Path) -> None:
 
 
 def _new_file(directory: Path) -> Path:
-    """The first free number, taken at once, so that two evaluations never share a file."""
+    """The first free number, reserved at once, so that two evaluations never share a file."""
     number = 1
     while True:
         path = directory / f"evaluation-{number:03d}.json"
@@ -196,7 +205,7 @@ def _new_file(directory: Path) -> Path:
 
 @contextmanager
 def progress(games: int) -> Iterator[Watch | None]:
-    """A bar on a terminal; nothing elsewhere."""
+    """A progress bar on a terminal; nothing elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -214,10 +223,10 @@ def progress(games: int) -> Iterator[Watch | None]:
         yield watch
 
 
-def _check(chosen: Evaluate) -> None:
-    """Before anything heavy is loaded."""
+def _check(chosen: EvaluateOptions) -> None:
+    """Reject bad options before anything heavy is loaded."""
     if not chosen.run:
-        raise UserError("which run? c2d evaluate RUN, a directory that `c2d train` made")
+        raise UserError("no run given; accepted: c2d evaluate RUN, a directory written by `c2d train`")
     for name, value in {"games": chosen.games, "parallel": chosen.parallel, "threads": chosen.threads}.items():
         if value is not None and value < 1:
             raise UserError(f"--{name} is {value}; accepted: at least 1")
@@ -225,3 +234,164 @@ def _check(chosen: Evaluate) -> None:
         raise UserError(f"--seed is {chosen.seed}; accepted: 0 or greater")
     if chosen.epsilon is not None and not 0.0 <= chosen.epsilon <= 1.0:
         raise UserError(f"--epsilon is {chosen.epsilon}; accepted: from 0 to 1")
+
+
+# ------------------------------------------------------------------------- another criterion, calibration, video
+
+
+class EvaluationAddons:
+    """What the command line requests beyond scores. The constructor rejects bad requests before any game is played."""
+
+    def __init__(self, chosen: EvaluateOptions) -> None:
+        from c2d.evaluation.risk import criterion
+        from c2d.evaluation.video import Video, check_video
+
+        self.risk = None if chosen.risk is None else criterion(chosen.risk)
+        if self.risk is not None and chosen.games < 2:
+            raise UserError(
+                f"--games is {chosen.games}; accepted: at least 2 with --risk, which compares the spread of scores"
+            )
+        self.calibration, self.figure = chosen.calibration, None if chosen.plot is None else Path(chosen.plot)
+        if self.figure is not None:
+            if not chosen.calibration:
+                raise UserError("--plot is given without --calibration, whose figure it is; accepted: both")
+            check_figure_path(self.figure, "--plot")
+        if chosen.video_seconds is not None and chosen.video is None:
+            raise UserError("--video-seconds is given without --video, which it limits; accepted: both")
+        if chosen.video_seconds is not None and not chosen.video_seconds > 0:
+            raise UserError(f"--video-seconds is {chosen.video_seconds:g}; accepted: above 0")
+        self.video = None
+        if chosen.video is not None:
+            check_video(Path(chosen.video))
+            self.video = Video(Path(chosen.video), chosen.video_seconds)
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # environments that draw with SDL need no display here
+        self._epsilon = 0.0
+        self._result: Calibration | None = None
+        self._courses: list[PlayedGames] = []
+
+    def play(self, subject: Subject, setup: PlaySettings) -> PlayedGames:
+        """Play by the mean, and also by the criterion if one is given. Returns the games played by the mean."""
+        from c2d.evaluation.prediction_log import PredictionLog
+        from c2d.evaluation.risk import MEAN
+
+        self._epsilon = setup.epsilon
+        recipe = subject.config.recipe
+        rival = self._rival(subject)
+        log = None
+        if self.calibration:
+            log = PredictionLog(recipe.schedule.gamma, recipe.clip_reward, subject.config.rules.truncation)
+        try:
+            self._courses = [self._course(subject, setup, MEAN, rival, log, recorded=rival == MEAN)]
+            if rival != MEAN:
+                self._courses.append(self._course(subject, setup, rival, MEAN, None, recorded=True))
+        finally:
+            if self.video is not None:
+                self.video.abandon()  # does nothing after finish
+        return self._courses[0]
+
+    def _rival(self, subject: Subject) -> Criterion:
+        from c2d.evaluation.risk import MEAN
+        from c2d.recipes.parts import Scalar
+
+        if self.risk is None:
+            return MEAN
+        if self.risk == MEAN:
+            print("note: agents play by the mean anyway; there is nothing to compare")
+            return MEAN
+        if isinstance(subject.config.recipe.head, Scalar):
+            print(f"note: recipe {subject.config.recipe_name} has one atom, where {self.risk} chooses as the mean does")
+            return MEAN
+        return self.risk
+
+    def _course(
+        self,
+        subject: Subject,
+        setup: PlaySettings,
+        by: Criterion,
+        rival: Criterion,
+        log: PredictionLog | None,
+        recorded: bool,
+    ) -> PlayedGames:
+        from c2d.evaluation.play import play
+
+        make_env: MakeEnv = subject.make_env
+        if recorded and self.video is not None:
+            make_env = self.video.record_first(make_env)
+        with progress(setup.games) as watch:
+            return play(subject.agent, make_env, setup, by, rival, log, watch)
+
+    def report(self, subject: Subject) -> dict[str, Any]:
+        """Print the results, and return them for the record."""
+        from c2d.evaluation.risk import tradeoff, tradeoff_lines
+
+        record: dict[str, Any] = {}
+        if len(self._courses) > 1 or self.calibration:
+            print(_prediction(subject))
+            if self._epsilon > 0.01:
+                print(f"note: predictions assume greedy play, but these games had random actions, ε {self._epsilon:g}")
+        if len(self._courses) > 1:
+            result = tradeoff(self._courses[0], self._courses[1])
+            print("\n".join(tradeoff_lines(result)))
+            record["risk"] = result.to_json(self._courses[1])
+        if self.calibration:
+            record["calibration"] = self._calibrate()
+        if self.video is not None:
+            video = self.video
+            length = f"{video.frames / video.rate:.1f} s at {video.rate:g} frames per second"
+            print(f"video: {video.path}, {length}, a game with score {video.score:g}")
+            record["video"] = {"path": str(video.path), "pictures": video.frames, "rate": video.rate}
+        return record
+
+    def _calibrate(self) -> dict[str, Any] | None:
+        from c2d.evaluation.calibration import calibrate, calibration_lines
+
+        log = self._courses[0].log
+        assert log is not None
+        sample = log.sample()
+        if not len(sample.realized):
+            print(
+                f"calibration: none. A game was cut after {sample.cut_after:,} steps, but returns reach further "
+                f"(γ {log.gamma:g}): raise --rules.cap-steps of the run, or its environment's limit"
+            )
+            return None
+        if sample.returns.shape[-1] == 1:
+            print("note: one atom has no spread: its intervals cover nothing, and its CRPS is |error|")
+        self._result = calibrate(sample)
+        print("\n".join(calibration_lines(self._result)))
+        return asdict(self._result)
+
+    def reject_diverged(self) -> None:
+        """Any network plays for a score, but only finite weights give return distributions."""
+        if self.calibration or self.risk is not None:
+            raise UserError("--calibration and --risk need finite predictions, and this network's are not")
+
+    def plot(self, subject: Subject, path: Path) -> None:
+        """Write the figure of the calibration, next to the scores at `path` unless --plot names a file."""
+        if self._result is None:
+            return
+        from c2d.evaluation.calibration import calibration_figure
+
+        if self.figure is None and not can_draw():
+            print("no figure of the calibration: it needs matplotlib, pip install 'c2d[report]'")
+            return
+        figure = self.figure or path.with_suffix(".svg")
+        title = f"{subject.config.recipe_name} on {subject.env}"
+        calibration_figure(self._result, figure, title)
+        print(f"figure: {figure}")
+
+
+def _prediction(subject: Subject) -> str:
+    """What the distributions predict, in one sentence."""
+    from c2d.recipes.parts import Munchausen
+
+    recipe = subject.config.recipe
+    clipped = "" if recipe.clip_reward is None else f" clipped to ±{recipe.clip_reward:g}"
+    text = (
+        f"predictions are of the discounted return (γ {recipe.schedule.gamma:g}) in real rewards{clipped}, "
+        "of an action followed by play that is greedy for the mean"
+    )
+    if getattr(subject.config.rules, "life_loss_ends_episode", False):
+        text += ", until the end of a life"
+    if isinstance(recipe.bootstrap, Munchausen):
+        text += "; those of Munchausen agents include its bonus for likely actions"
+    return text

@@ -1,4 +1,4 @@
-"""The command `c2d`: finds the subcommand, and turns the user's mistakes into one line and exit code 2."""
+"""The command `c2d`: runs a subcommand, and turns user errors into one line and exit code 2."""
 
 from __future__ import annotations
 
@@ -8,41 +8,43 @@ import sys
 from collections.abc import Sequence
 
 from c2d import __version__
-from c2d.errors import UserError, did_you_mean
-from c2d.formatting import printable
+from c2d.errors import UserError, unknown_name
+from c2d.formatting import printable, text_table
 
-# name -> (module with a function `main(arguments)`, one line of help). Imported only when called.
+# name -> (module with a function `main(arguments)`, or module:function; one line of help). Imported only when called.
 COMMANDS: dict[str, tuple[str, str]] = {
     "quickstart": ("c2d.cli.quickstart", "train on a small game for a few minutes and check that it learns"),
     "train": ("c2d.cli.train", "train an agent on a game"),
-    "resume": ("c2d.cli.resume", "go on with a run from its last checkpoint"),
-    "recipes": ("c2d.cli.recipes", "list the algorithms, or put two side by side"),
+    "resume": ("c2d.cli.resume", "resume a run from its last checkpoint"),
+    "recipes": ("c2d.cli.recipes", "list the algorithms, or compare two of them"),
     "sweep": ("c2d.cli.sweep", "run recipes × environments × seeds, here or on a cluster"),
-    "ablate": ("c2d.cli.ablate", "run a recipe without each of its ingredients"),
+    "ablate": ("c2d.cli.sweep:ablate", "run a recipe without each of its ingredients"),
     "evaluate": ("c2d.cli.evaluate", "play whole games with a trained agent and report the score"),
     "serve": ("c2d.cli.serve", "follow runs and watch agents play in a browser"),
-    "theory": ("c2d.cli.theory", "the paper's theory on finite MDPs: its counterexample, its statements, your own φ"),
+    "theory": ("c2d.cli.theory", "the paper's theory on finite MDPs: counterexample, statements, your own φ"),
     "bench": ("c2d.cli.bench", "measure speed and memory on this machine"),
-    "verify-resume": ("c2d.cli.verify_resume", "prove on this machine that a killed and resumed run loses nothing"),
-    "fingerprint": ("c2d.cli.fingerprint", "compare a run's first iterations with the published ones"),
-    "report": ("c2d.cli.report", "write figures, tables and a page that compare runs with published agents"),
-    "compare": ("c2d.cli.compare", "compare runs with published agents in the terminal, with confidence intervals"),
-    "ledger": ("c2d.cli.ledger", "list every number and claim of the paper, and ours"),
+    "verify-resume": ("c2d.cli.resume:verify", "verify on this machine that a killed and resumed run loses nothing"),
+    "fingerprint": ("c2d.cli.reports:fingerprint", "compare a run's first iterations with the published ones"),
+    "report": ("c2d.cli.reports:report", "write figures, tables and a page that compare runs with published agents"),
+    "compare": (
+        "c2d.cli.reports:compare",
+        "compare runs with published agents in the terminal, with confidence intervals",
+    ),
+    "ledger": ("c2d.cli.reports:ledger", "list every number and claim of the paper, and ours"),
 }
 EXAMPLES = """examples:
   c2d train minatar/breakout --iterations 10     a small game, minutes on a laptop
   c2d train gym/CartPole-v1                      any Gymnasium environment with discrete actions
   c2d train breakout                             the paper's agent and protocol: 200M frames
-  c2d evaluate runs/minatar-breakout-c2d-s1      how good is it?"""
+  c2d evaluate runs/minatar-breakout-c2d-s1      play whole games and report the score"""
 
 
 def usage() -> str:
-    width = max(map(len, COMMANDS))
-    rows = "\n".join(f"  {name:<{width}}  {line}" for name, (_, line) in COMMANDS.items())
+    rows = "\n".join(f"  {row}" for row in text_table([(name, line) for name, (_, line) in COMMANDS.items()], left=2))
     return (
         f"c2d {__version__}: distributional reinforcement learning with conjugated discrete distributions\n\n"
         f"usage: c2d COMMAND [options]\n\ncommands:\n{rows}\n\n{EXAMPLES}\n\n"
-        "c2d COMMAND --help explains every setting."
+        "c2d COMMAND --help explains every option."
     )
 
 
@@ -58,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("c2d: stopped", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of our output went away
+    except BrokenPipeError:  # the reader of the output is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
@@ -71,10 +73,9 @@ def _run(words: list[str]) -> int:
         print(f"c2d {__version__}")
         return 0
     if words[0] not in COMMANDS:
-        raise UserError(
-            f'unknown command "{words[0]}".{did_you_mean(words[0], COMMANDS)} Commands: {", ".join(COMMANDS)}'
-        )
-    importlib.import_module(COMMANDS[words[0]][0]).main(words[1:])
+        raise unknown_name("command", words[0], COMMANDS)
+    module, _, function = COMMANDS[words[0]][0].partition(":")
+    getattr(importlib.import_module(module), function or "main")(words[1:])
     return 0
 
 

@@ -1,29 +1,34 @@
-"""c2d resume RUN [--fork NEW_RUN] [settings]"""
+"""c2d resume RUN [--fork NEW_RUN] [settings], and c2d verify-resume [ENV] [options]"""
 
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from c2d.cli.settings import parse, peek
+import tyro
+
+from c2d.cli.settings import options, parse, peek
 from c2d.config import Config, validate
 from c2d.envs.names import require_trusted_env
 from c2d.errors import UserError
 from c2d.files import kind_of
-from c2d.formatting import printable
+from c2d.formatting import printable, text_table
 from c2d.recipes.user_code import trust
 
 USAGE = """usage: c2d resume RUN [--iterations N] [--env MODULE:CLASS] [--fork NEW_RUN] [settings]
 
-Go on with a run from its last checkpoint, as if it had never stopped. RUN is the directory that `c2d train` made.
+Resume a run from its last checkpoint, as if it had never stopped. RUN is a directory written by `c2d train`.
 
-  --iterations N     train up to N iterations altogether; may be more than before
-  --threads N        CPU threads; another number than before is allowed, but the results may differ by rounding
+  --iterations N     train up to N iterations in total; may be more than before
+  --threads N        CPU threads; may differ from before, but then results may differ by rounding
   --device D         likewise
-  --env MODULE:CLASS needed again for a class of your own: code is never imported because a file names it
-  --fork NEW_RUN     leave RUN alone and go on in a new directory; then every other setting may change too,
+  --env MODULE:CLASS required again for your own class: code is never imported because a file names it
+  --fork NEW_RUN     leave RUN unchanged and continue in a new directory; then every other setting may change too,
                      such as --optim.learning-rate (c2d train --help lists them)"""
 
 
@@ -32,7 +37,7 @@ def main(arguments: Sequence[str]) -> None:
     if not words or {"-h", "--help"} & set(words):
         print(USAGE)
         if not words:
-            raise UserError("which run? c2d resume RUN, a directory that `c2d train` made")
+            raise UserError("no run given; accepted: c2d resume RUN, a directory written by `c2d train`")
         return
     config, source = read(words)
     from c2d.api import train
@@ -43,7 +48,7 @@ def main(arguments: Sequence[str]) -> None:
     old, new = RunDir(source), RunDir(config.directory)
     if old.path != new.path:
         if kind_of(new.path) is not None:
-            raise UserError(f"--fork {new.path} exists already; name a new directory")
+            raise UserError(f"--fork {new.path} exists; accepted: a new directory")
         fork(old, new, config, _warn)
     else:
         refuse_differences(old, read_old(old.path), config)
@@ -65,14 +70,14 @@ def _warn(text: str) -> None:
 
 
 def read(words: list[str]) -> tuple[Config, Path]:
-    """The config to go on with, and the run to go on from."""
+    """The config to continue with, and the run to continue from."""
     env, words = peek(words, "--env", remove=True)
     target, words = peek(words, "--fork", remove=True)
     if words[0].startswith("-"):
-        raise UserError("the run comes first: c2d resume RUN [settings]")
+        raise UserError(f'"{words[0]}" is not a run; accepted: the run first, c2d resume RUN [settings]')
     source, words = Path(words[0]), words[1:]
     if not source.is_dir():
-        raise UserError(f"{source} is not a run directory: it does not exist or is a file")
+        raise UserError(f"{source} is not a directory; accepted: a run directory written by `c2d train`")
     before = read_old(source)
     require_trusted_env(before.env, env)
     config = parse(dataclasses.replace(before, run_dir=str(target or source)), words, prog="c2d resume RUN")
@@ -80,3 +85,103 @@ def read(words: list[str]) -> tuple[Config, Path]:
         trust(config.recipe.phi.kind)
     validate(config)
     return config, source
+
+
+# ---------------------------------------------------------------------------------------------------- verify-resume
+
+
+_VERIFY = (
+    "Verify on this machine that a run killed with kill -9 and resumed equals an uninterrupted run bit for bit: "
+    "records, episodes, weights, optimizer, replay, random generators, the game. Exit code 1 if it does not."
+)
+POINTS, STEPS, AFTER = 10, 2_500, 100  # Atari games that are saved and restored in addition to the killed run
+
+
+@dataclass(frozen=True)
+class VerifyResumeOptions:
+    """The options of `c2d verify-resume`."""
+
+    env: tyro.conf.Positional[str] = "breakout"
+    """Environment, as for c2d train."""
+    recipe: str = "c2d"
+    """Recipe of the run."""
+    steps: int = 400
+    """Agent steps of the whole run."""
+    kills: int = 2
+    """Number of times the run is killed, at evenly spaced steps."""
+    seed: int = 1
+    """Seed of the run."""
+    threads: int = 1
+    """CPU threads for the networks."""
+    keep: bool = False
+    """Keep the two run directories and print where they are."""
+
+
+def verify(arguments: Sequence[str]) -> None:
+    chosen = options(VerifyResumeOptions, list(arguments), "c2d verify-resume", _VERIFY)
+    for name, value, least in (("steps", chosen.steps, 40), ("kills", chosen.kills, 1), ("threads", chosen.threads, 1)):
+        if value < least:
+            raise UserError(f"--{name} is {value}; accepted: at least {least}")
+    if chosen.kills > chosen.steps // 20:
+        raise UserError(f"--kills is {chosen.kills}; accepted: at most one per 20 steps")
+    where = Path(tempfile.mkdtemp(prefix="c2d-verify-"))
+    try:
+        if not _verify(chosen, where):
+            sys.exit(1)
+    finally:
+        if chosen.keep:
+            print(f"the runs are in {where}")
+        else:
+            shutil.rmtree(where, ignore_errors=True)
+
+
+def _verify(chosen: VerifyResumeOptions, where: Path) -> bool:
+    from c2d.config import Checkpointing, default_config
+    from c2d.envs.trial import NOT_EXACT
+    from c2d.training import verification
+
+    config = default_config(chosen.env, chosen.recipe, seed=chosen.seed, threads=chosen.threads)
+    length = chosen.steps // 2
+    schedule = dataclasses.replace(
+        config.recipe.schedule,
+        steps_per_iteration=length,
+        random_history=100,
+        replay_capacity=max(chosen.steps // 2, 100),  # so that the ring wraps around
+        target_period=max(chosen.steps // 5, 1),
+        epsilon_decay_steps=chosen.steps,
+    )
+    config = dataclasses.replace(
+        config,
+        iterations=2,
+        tensorboard=False,
+        checkpoint=Checkpointing(every_steps=max(chosen.steps // 9, 7), every_minutes=0.0),
+        recipe=dataclasses.replace(config.recipe, schedule=schedule),
+    )
+    kills = [round(2 * length * (k + 1) / (chosen.kills + 1)) for k in range(chosen.kills)]
+    print(f"verifying exact resume: {config.env}, recipe {chosen.recipe}, seed {chosen.seed}, {2 * length} steps")
+    comparisons = verification.verify(config, kills, where, print)
+    rows = [(c.part, c.straight, c.resumed, "equal" if c.equal else "DIFFERENT") for c in comparisons]
+    print("\n" + "\n".join(text_table([("part", "uninterrupted", "killed and resumed", ""), *rows], left=4)))
+    wrong = [c.part for c in comparisons if not c.equal]
+    times = "once" if chosen.kills == 1 else f"{chosen.kills} times"
+    print(f"\nkilled {times}, resumed: " + (f"DIFFERENT in {', '.join(wrong)}" if wrong else "equal, bit for bit"))
+    continues = _continues(config)
+    if not continues or "environment" in wrong:
+        print(NOT_EXACT)
+    return continues and not wrong
+
+
+def _continues(config: Config) -> bool:
+    """Save an Atari game at more points than a few kills reach, restore it in new emulators, and compare."""
+    from c2d.envs.make import make
+    from c2d.envs.trial import unequal
+
+    if not config.env.startswith("atari/"):
+        return True
+    wrong = unequal(lambda: make(config.env, config.rules, config.seed), POINTS, STEPS, AFTER)
+    at = f", DIFFERENT after steps {', '.join(map(str, wrong))}" if wrong else ""
+    print(
+        f"{config.env}, {STEPS:,} random steps, saved {POINTS} times and restored in new emulators, "
+        f"{AFTER} steps compared: {POINTS - len(wrong)} of {POINTS} equal{at}"
+    )
+    return not wrong

@@ -15,86 +15,86 @@ from c2d.errors import UserError
 from c2d.formatting import printable
 
 if TYPE_CHECKING:
+    from c2d.sweep.options import SweepOptions
     from c2d.sweep.plan import Plan
-    from c2d.sweep.terms import Terms
 
 
 @dataclass(frozen=True)
-class Conditions:
-    """Where and how the runs go on."""
+class _Execution:
+    """How and where to run."""
 
     workers: int | None = None
     """Runs at the same time. Default: as many as fit into cores, GPUs and memory."""
     threads: int = 1
-    """CPU threads of each run. Two runs of one thread give more than one run of two."""
+    """CPU threads per run. Two runs with one thread each are faster than one run with two."""
     gpus_per_run: float = 0.0
-    """Share of a GPU for each run: 0.25 puts four on each GPU."""
+    """Share of a GPU per run: 0.25 puts four runs on each GPU."""
     device: str | None = None
-    """Where networks live. Default: cuda if --gpus-per-run is given, else cpu."""
+    """Device of the networks. Default: cuda if --gpus-per-run is given, else cpu."""
     address: str | None = None
-    """HOST:PORT of a Ray cluster to run on. Default: the variable RAY_ADDRESS, else an embedded Ray on this machine."""
+    """HOST:PORT of a Ray cluster. Default: the environment variable RAY_ADDRESS, else embedded Ray on this machine."""
     retries: int = 3
-    """How often a run is started again from its last checkpoint after its process or its node died."""
+    """How often a run restarts from its last checkpoint after its process or node died."""
     budget: str | None = None
-    """Stop after this time, such as 6h or 30min, with everything saved; the same command goes on."""
+    """Stop after this time, such as 6h or 30min, with everything saved; rerun the command to resume."""
     rate: float | None = None
-    """Agent steps per second of one run, for the forecast. Default: as measured in the directory, else a table."""
+    """Agent steps per second of one run, for the forecast. Default: measured in the directory, else reference rates."""
     keep_replay: bool = True
-    """Keep the checkpoint of a finished run, replay and all, so that it can be trained further. False saves disk."""
+    """Keep the checkpoint of a finished run with its replay, so that it can be trained further. False saves disk."""
     ship: bool = False
-    """Copy results through Ray even to nodes that see the same disk; other nodes always do."""
+    """Copy results through Ray even from nodes that share the disk; others always do."""
     dry_run: bool = False
-    """Show the plan with its time, memory and disk, and run nothing."""
+    """Show the plan with its time, memory and disk; run nothing."""
 
 
 @dataclass(frozen=True)
-class Sweep(Conditions):
+class _Sweep(_Execution):
     """What to run."""
 
     plan: tyro.conf.Positional[str] = ""
     """A plan: paper, minatar, minatar-c2d, paper-claims, ablate-rainbow-c2d, smoke, or a file (.toml, .yaml).
-    Instead of one, --recipes and --envs are enough."""
+    Without one, --recipes and --envs are required."""
     recipes: str = ""
     """Recipes, separated by commas: c2d,c51."""
     envs: Annotated[str, tyro.conf.arg(aliases=["--env"])] = ""
-    """Environments, separated by commas; patterns as in minatar/* or atari/* (the paper's 55 games)."""
+    """Environments, separated by commas; patterns such as minatar/* or atari/* (the paper's 55 games)."""
     seeds: str = ""
     """How many seeds (3 means 1, 2 and 3), or which: 4,5. Default: the plan's, else 3."""
     iterations: int | None = None
-    """Iterations of each run. Default: the plan's, else what `c2d train` does."""
+    """Iterations of each run. Default: the plan's, else that of `c2d train`."""
     steps: int | None = None
     """Agent steps of each run, rounded up to whole iterations; instead of --iterations."""
     protocol: str | None = None
-    """Atari rules by name: c2d-paper, dopamine or dopamine-2024."""
+    """Atari protocol: c2d-paper, dopamine or dopamine-2024."""
     set: tuple[str, ...] = ()
-    """Settings of every run by their names in `c2d train`: optim.learning-rate=1e-4, one or more after each --set.
-    Several values, separated by commas, make as many runs."""
+    """Settings of every run, names as in `c2d train`: optim.learning-rate=1e-4, one or more after each --set.
+    Several values, separated by commas, give one run each."""
     out: str | None = None
     """Directory for the runs. Default: runs/PLAN."""
     cost: bool = False
-    """Show what the plan would take on 1, 8 and 64 GPUs at assumed rates, or at --rate, and run nothing."""
+    """Show the cost of the plan on 1, 8 and 64 GPUs at assumed rates, or at --rate; run nothing."""
 
 
 @dataclass(frozen=True)
-class Ablate(Sweep):
-    """What to take apart."""
+class _Ablate(_Sweep):
+    """Which recipe to ablate."""
 
     plan: tyro.conf.Positional[str] = "rainbow-c2d"
-    """The recipe whose ingredients are removed one by one."""
+    """The recipe whose ingredients are removed one at a time."""
 
 
 @dataclass(frozen=True)
-class Retry(Conditions):
-    """What to try again."""
+class _Retry(_Execution):
+    """What to retry."""
 
     directory: tyro.conf.Positional[str] = ""
-    """Directory of a sweep."""
+    """The directory of a sweep."""
     failed: bool = False
-    """Only the runs that failed. Without it: all that are not finished."""
+    """Only runs that failed. Default: all unfinished runs."""
     envs: str = ""
-    """Environment classes of your own that the runs use: code is never imported because a file names it."""
+    """Your own environment classes that the runs use: code is never imported because a file names it."""
     phi: str | None = None
-    """A φ of your own that the runs use, for the same reason."""
+    """Your own φ that the runs use, for the same reason."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -105,79 +105,77 @@ def main(arguments: Sequence[str]) -> None:
         _retry(words[1:])
     else:
         text = (
-            "Run recipes × environments × seeds on what is there: this machine's cores and GPUs, or a Ray cluster. "
-            "The same command again goes on where it was. `c2d sweep status DIR` shows how a sweep stands, "
-            "`c2d sweep retry DIR --failed` tries failed runs again."
+            "Run recipes × environments × seeds on this machine's cores and GPUs, or on a Ray cluster. Rerun the same "
+            "command to resume. `c2d sweep status DIR` shows the state of a sweep, `c2d sweep retry DIR --failed` "
+            "retries failed runs."
         )
-        chosen = options(Sweep, _gathered(words), "c2d sweep", text)
-        _go(_plan(chosen), chosen)
+        chosen = options(_Sweep, _merge_set(words), "c2d sweep", text)
+        _run(_plan(chosen), chosen)
 
 
 def ablate(arguments: Sequence[str]) -> None:
     text = "Run a recipe, and the recipe without each of its ingredients. All options of `c2d sweep` apply."
-    chosen = options(Ablate, _gathered(arguments), "c2d ablate", text)
-    from c2d.sweep.shipped import ablation_plan
+    chosen = options(_Ablate, _merge_set(arguments), "c2d ablate", text)
+    from c2d.sweep.plan import ablation_plan
 
-    _go(_changed(ablation_plan(chosen.plan), chosen), chosen)
+    _run(_with_options(ablation_plan(chosen.plan), chosen), chosen)
 
 
-def _gathered(words: Sequence[str]) -> list[str]:
-    """Several `--set` are one."""
+def _merge_set(words: Sequence[str]) -> list[str]:
+    """Merge several `--set` into one."""
     others: list[str] = []
-    given: list[str] = []
-    setting = False
+    settings: list[str] = []
+    in_set = False
     for place, word in enumerate(words):
-        follows = setting and ("=" in word or words[place - 1] == "--set") and not word.startswith("--")
-        setting = word == "--set" or follows
+        follows = in_set and ("=" in word or words[place - 1] == "--set") and not word.startswith("--")
+        in_set = word == "--set" or follows
         if word.startswith("--set="):
-            given.append(word.removeprefix("--set="))
+            settings.append(word.removeprefix("--set="))
         elif follows:
-            given.append(word)
-        elif not setting:
+            settings.append(word)
+        elif not in_set:
             others.append(word)
-    return [*others, "--set", *given] if given else others
+    return [*others, "--set", *settings] if settings else others
 
 
 # ------------------------------------------------------------------------------------------------------- the plan
 
 
-def _plan(chosen: Sweep) -> Plan:
+def _plan(chosen: _Sweep) -> Plan:
     from c2d.recipes.user_code import trust
-    from c2d.sweep.plan import Plan
-    from c2d.sweep.planfile import SUFFIXES, read_plan, split
-    from c2d.sweep.shipped import PLANS, shipped_plan
+    from c2d.sweep.plan import PLANS, Plan, builtin_plan, split_names
+    from c2d.sweep.planfile import SUFFIXES, read_plan
 
     for kind in _settings(chosen).get("phi.kind", ()):
         trust(str(kind))
     if chosen.plan.endswith(SUFFIXES):
-        plan = read_plan(Path(chosen.plan), tuple(split(chosen.envs)))
-        return _changed(plan, replace(chosen, envs="") if _only_names_code(chosen.envs) else chosen)
+        plan = read_plan(Path(chosen.plan), tuple(split_names(chosen.envs)))
+        return _with_options(plan, replace(chosen, envs="") if _only_names_code(chosen.envs) else chosen)
     if chosen.plan:
-        return _changed(shipped_plan(chosen.plan), chosen)
+        return _with_options(builtin_plan(chosen.plan), chosen)
     if not chosen.recipes or not chosen.envs:
         raise UserError(
-            f"what is to be run? c2d sweep PLAN, with a plan of {', '.join(PLANS)} or a file, "
+            f"no plan given; accepted: c2d sweep PLAN, a file or one of {', '.join(PLANS)}, "
             "or c2d sweep --recipes c2d,c51 --envs minatar/*"
         )
-    return _changed(Plan("sweep", (), ()), chosen)
+    return _with_options(Plan("sweep", (), ()), chosen)
 
 
 def _only_names_code(envs: str) -> bool:
-    from c2d.sweep.planfile import split
+    from c2d.sweep.plan import split_names
 
-    return all(":" in env for env in split(envs))
+    return all(":" in env for env in split_names(envs))
 
 
-def _changed(plan: Plan, chosen: Sweep) -> Plan:
-    """A plan with what the command line says."""
-    from c2d.sweep.planfile import split
-    from c2d.sweep.variants import Variant
+def _with_options(plan: Plan, chosen: _Sweep) -> Plan:
+    """The plan with the changes of the command line."""
+    from c2d.sweep.plan import Variant, split_names
 
     changes: dict[str, Any] = {}
     if chosen.recipes:
-        changes["variants"] = tuple(Variant(name, name) for name in split(chosen.recipes))
+        changes["variants"] = tuple(Variant(name, name) for name in split_names(chosen.recipes))
     if chosen.envs:
-        changes["envs"] = tuple(split(chosen.envs))
+        changes["envs"] = tuple(split_names(chosen.envs))
     if chosen.seeds:
         changes["seeds"] = _seeds(chosen.seeds)
     if chosen.iterations is not None or chosen.steps is not None:
@@ -185,23 +183,22 @@ def _changed(plan: Plan, chosen: Sweep) -> Plan:
     if chosen.protocol is not None:
         changes["protocol"] = chosen.protocol
     given = _settings(chosen)
-    one = {name: values[0] for name, values in given.items() if len(values) == 1}
-    several = {name: values for name, values in given.items() if len(values) > 1}
-    return replace(plan, settings={**plan.settings, **one}, grid={**plan.grid, **several}, **changes)
+    settings = {name: values[0] for name, values in given.items() if len(values) == 1}
+    grid = {name: values for name, values in given.items() if len(values) > 1}
+    return replace(plan, settings={**plan.settings, **settings}, grid={**plan.grid, **grid}, **changes)
 
 
-def _settings(chosen: Sweep) -> dict[str, tuple[Any, ...]]:
+def _settings(chosen: _Sweep) -> dict[str, tuple[Any, ...]]:
     """optim.learning-rate=1e-4,5e-5 → {"optim.learning-rate": (0.0001, 5e-05)}"""
-    from c2d.sweep.planfile import split
-    from c2d.sweep.settings import plain
+    from c2d.sweep.plan import parse_value, split_names
 
-    found = {}
+    settings = {}
     for text in chosen.set:
         name, equals, values = text.partition("=")
         if not equals or not values:
-            raise UserError(f'--set "{text}" cannot be read; accepted: setting=value, or setting=value,value')
-        found[name.strip().removeprefix("--")] = tuple(plain(value) for value in split(values))
-    return found
+            raise UserError(f'--set is "{text}"; accepted: setting=value, or setting=value,value')
+        settings[name.strip().removeprefix("--")] = tuple(parse_value(value) for value in split_names(values))
+    return settings
 
 
 def _seeds(text: str) -> tuple[int, ...]:
@@ -211,35 +208,34 @@ def _seeds(text: str) -> tuple[int, ...]:
         numbers = [0]
     if len(numbers) == 1 and "," not in text:
         if numbers[0] < 1:
-            raise UserError(f"--seeds is {text}; accepted: how many, at least 1, or a list such as 4,5")
+            raise UserError(f"--seeds is {text}; accepted: a number of seeds, at least 1, or a list such as 4,5")
         return tuple(range(1, numbers[0] + 1))
     return tuple(numbers)
 
 
-# ---------------------------------------------------------------------------------------------------------- doing
+# -------------------------------------------------------------------------------------------------------- running
 
 
-def _go(plan: Plan, chosen: Sweep) -> None:
-    from c2d.sweep.forecast import Rates
+def _run(plan: Plan, chosen: _Sweep) -> None:
+    from c2d.sweep.forecast import Rates, cost_lines, estimate
     from c2d.sweep.plan import multiply
-    from c2d.sweep.sweep import Order, sweep
+    from c2d.sweep.run_sweep import SweepRequest, run_sweep
 
-    terms, where = _terms(chosen), Path(chosen.out or f"runs/{plan.name}")
-    listing = multiply(plan, where, chosen.threads, _device(chosen))
+    sweep_options, path = _sweep_options(chosen), Path(chosen.out or f"runs/{plan.name}")
+    expanded = multiply(plan, path, chosen.threads, _device(chosen))
     if chosen.cost:
-        from c2d.sweep.cost import cost_lines
-        from c2d.sweep.forecast import need
-
         _print(f"c2d sweep | cost of plan {plan.name}")
-        print("\n".join(cost_lines(listing.runs, [need(run, Rates(chosen.rate)) for run in listing.runs], chosen.rate)))
+        estimates = [estimate(run, Rates(chosen.rate)) for run in expanded.runs]
+        print("\n".join(cost_lines(expanded.runs, estimates, chosen.rate)))
         return
-    sweep(Order(plan.name, listing, where, terms, Rates(chosen.rate), dry_run=chosen.dry_run), _print)
+    rates = Rates(chosen.rate)
+    run_sweep(SweepRequest(plan.name, expanded, path, sweep_options, rates, dry_run=chosen.dry_run), _print)
 
 
-def _terms(chosen: Conditions) -> Terms:
-    from c2d.sweep.terms import Terms, seconds
+def _sweep_options(chosen: _Execution) -> SweepOptions:
+    from c2d.sweep.options import SweepOptions, parse_budget
 
-    terms = Terms(
+    sweep_options = SweepOptions(
         address=chosen.address or os.environ.get("RAY_ADDRESS") or None,
         workers=chosen.workers,
         threads=chosen.threads,
@@ -247,42 +243,42 @@ def _terms(chosen: Conditions) -> Terms:
         retries=chosen.retries,
         ship=chosen.ship,
         keep_replay=chosen.keep_replay,
-        budget=None if chosen.budget is None else seconds(chosen.budget),
+        budget=None if chosen.budget is None else parse_budget(chosen.budget),
     )
-    terms.check()
+    sweep_options.check()
     if chosen.rate is not None and not 0.0 < chosen.rate < float("inf"):
         raise UserError(f"--rate is {chosen.rate:g}; accepted: greater than 0")
-    return terms
+    return sweep_options
 
 
-def _device(chosen: Conditions) -> str:
+def _device(chosen: _Execution) -> str:
     return chosen.device or ("cuda" if chosen.gpus_per_run else "cpu")
 
 
 def _status(words: list[str]) -> None:
-    from c2d.sweep.directory import SweepDir
-    from c2d.sweep.status import lines
+    from c2d.sweep.directory import SweepDir, status_lines
 
     if len(words) != 1 or words[0].startswith("-"):
-        raise UserError("which sweep? c2d sweep status DIR, a directory that `c2d sweep` made")
-    print(printable("\n".join(lines(SweepDir(words[0])))))
+        raise UserError("no sweep given; accepted: c2d sweep status DIR, the directory of a sweep")
+    print(printable("\n".join(status_lines(SweepDir(words[0])))))
 
 
 def _retry(words: list[str]) -> None:
-    chosen = options(Retry, words, "c2d sweep retry", "Run again what failed, or all that is not finished.")
+    chosen = options(_Retry, words, "c2d sweep retry", "Retry the failed runs, or all unfinished ones.")
     if not chosen.directory:
-        raise UserError("which sweep? c2d sweep retry DIR --failed, a directory that `c2d sweep` made")
+        raise UserError("no sweep given; accepted: c2d sweep retry DIR --failed, the directory of a sweep")
     from c2d.recipes.user_code import trust
-    from c2d.sweep.again import listing_of
+    from c2d.sweep.directory import runs_to_retry
     from c2d.sweep.forecast import Rates
-    from c2d.sweep.planfile import split
-    from c2d.sweep.sweep import Order, sweep
+    from c2d.sweep.plan import split_names
+    from c2d.sweep.run_sweep import SweepRequest, run_sweep
 
     if chosen.phi is not None:
         trust(chosen.phi)
-    where = Path(chosen.directory)
-    listing = listing_of(where, chosen.failed, tuple(split(chosen.envs)), chosen.threads, _device(chosen))
-    sweep(Order("retry", listing, where, _terms(chosen), Rates(chosen.rate), True, chosen.dry_run), _print)
+    path = Path(chosen.directory)
+    expanded = runs_to_retry(path, chosen.failed, tuple(split_names(chosen.envs)), chosen.threads, _device(chosen))
+    request = SweepRequest("retry", expanded, path, _sweep_options(chosen), Rates(chosen.rate), True, chosen.dry_run)
+    run_sweep(request, _print)
 
 
 def _print(line: str) -> None:

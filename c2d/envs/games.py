@@ -3,10 +3,9 @@
 Scores: the no-op-start figures of the literature as listed in DQN Zoo's `atari_data.py`
 (google-deepmind/dqn_zoo). Two entries differ between sources: rliable's notebook puts Video Pinball's random
 score at 0 instead of 16256.9, and the paper's figures agree with a human score of -9.3 for Tennis, not -8.3.
-Action counts are the minimal action sets of the authors' runs; which actions these are is what ale-py says of its
-ROMs, where an empty cell means all 18. 55 games make the paper's benchmark. Defender and Surround have scores but
-are not among them; Air Raid, Carnival, Elevator Action, Journey Escape and Pooyan are run by Dopamine but have no
-scores in that table.
+Action counts are the sizes of the minimal action sets in the authors' runs. The actions themselves come from ale-py;
+an empty cell means all 18. The paper's benchmark has 55 games. Defender and Surround have scores but do not belong to
+it. Dopamine runs Air Raid, Carnival, Elevator Action, Journey Escape and Pooyan, which have no scores in that table.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from importlib import resources
 
 from c2d.envs.protocols import AtariRules
 from c2d.envs.spec import EnvSpec
-from c2d.errors import UserError, did_you_mean
+from c2d.errors import unknown_name
 
-# The joystick's actions by name, in the order of the emulator's numbers.
+# Names of the joystick's actions, in the emulator's numbering.
 ACTIONS: tuple[str, ...] = (
     "NOOP", "FIRE", "UP", "RIGHT", "LEFT", "DOWN", "UPRIGHT", "UPLEFT", "DOWNRIGHT", "DOWNLEFT", "UPFIRE", "RIGHTFIRE",
     "LEFTFIRE", "DOWNFIRE", "UPRIGHTFIRE", "UPLEFTFIRE", "DOWNRIGHTFIRE", "DOWNLEFTFIRE",
@@ -37,8 +36,8 @@ class Game:
     human: float | None  # mean score of a human tester
     actions: int | None  # size of the minimal action set in the authors' runs
     in_55: bool  # belongs to the paper's benchmark
-    minimal: tuple[str, ...]  # the actions that do something in this game
-    legal: tuple[str, ...]  # the actions this game takes: all 18, with one exception
+    minimal: tuple[str, ...]  # the actions that have an effect in this game
+    legal: tuple[str, ...]  # the actions this game accepts: all 18, with one exception
 
 
 def _number(cell: str) -> float | None:
@@ -69,16 +68,15 @@ BENCHMARK: tuple[str, ...] = tuple(key for key, game in GAMES.items() if game.in
 
 
 def game(key: str) -> Game:
-    """The table's row for a key such as "bankheist"."""
+    """The row for a key such as "bankheist"."""
     try:
         return GAMES[key]
     except KeyError:
-        hint = did_you_mean(key, GAMES)
-        raise UserError(f"Unknown Atari game {key!r}.{hint} {len(GAMES)} games are known.") from None
+        raise unknown_name("Atari game", key, GAMES, f"one of {len(GAMES)} games") from None
 
 
 def atari_spec(key: str, rules: AtariRules) -> EnvSpec:
-    """The shape of a game under these rules, from the table: no emulator is needed."""
+    """The spec of a game under these rules, from the table: no emulator is needed."""
     names = game(key).legal if rules.full_action_set else game(key).minimal
     return EnvSpec(
         name=f"atari/{key}",
@@ -93,7 +91,7 @@ def atari_spec(key: str, rules: AtariRules) -> EnvSpec:
 
 
 def human_normalized(key: str, score: float) -> float | None:
-    """(score - random) / (human - random): 0 is random play, 1 a human tester; None if not published."""
+    """(score - random) / (human - random): 0 is random play, 1 a human tester; None without published scores."""
     row = game(key)
     if row.random is None or row.human is None:
         return None

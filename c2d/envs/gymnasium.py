@@ -1,31 +1,41 @@
-"""Anyone's Gymnasium environment with discrete actions, registered or named as my_package.my_module:MyEnv.
+"""Any Gymnasium environment with discrete actions: registered, or a class named as my_package.my_module:MyEnv.
 
-Vectors become [D] f32, pictures [C, H, W]. Whatever the environment returns is checked and copied.
+From top to bottom: the environment itself, how it is found and constructed, and how its spaces become actions and
+frames. Vectors become [D] f32, images [C, H, W] u8 or f32. Everything the environment returns is checked and copied.
 """
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from c2d.envs.gymnasium_import import build
-from c2d.envs.gymnasium_spaces import action_range, observation_converter
 from c2d.envs.protocols import GymRules
 from c2d.envs.spec import ActionLog, EnvSpec, ReplayMismatch
-from c2d.errors import UserError
+from c2d.errors import UserError, did_you_mean
 from c2d.types import GameEnd, ResetFrame, Step
 
-_LARGEST = float(np.finfo(np.float32).max)  # of rewards
+ACCEPTED = "a Box with 1 dimension, an image [H, W], [H, W, C] or [C, H, W], Discrete, MultiBinary or MultiDiscrete"
+MAX_CHANNELS = 16  # the last axis of an image is its channels if it is at most this long and not longer than the first
+_MAX_REWARD = float(np.finfo(np.float32).max)
+
+Converter = Callable[[Any], np.ndarray]
 
 
 class BadEnvironment(UserError):
-    """The environment returned something no learner can use."""
+    """The environment returned a value that cannot be learned from."""
 
 
 class GymnasiumGame:
-    """An `Environment` around one of Gymnasium's. Episode k is seeded by the run's seed and k."""
+    """An `Environment` that wraps a Gymnasium environment. Episode k is seeded by the run's seed and k."""
 
     def __init__(self, key: str, rules: GymRules, seed: int) -> None:
         self.rules = rules
@@ -57,7 +67,7 @@ class GymnasiumGame:
         self._score = 0.0
         result = self._env.reset(seed=int(stream.generate_state(1)[0] >> 1))
         if not isinstance(result, tuple) or len(result) != 2:
-            raise BadEnvironment(f"{self._name}: reset must return (observation, info).")
+            raise BadEnvironment(f"{self._name}: reset returned {_short(result)}; accepted: (observation, info)")
         self._newest = self._frame(result[0])
         return ResetFrame(self._newest, 1)
 
@@ -65,19 +75,19 @@ class GymnasiumGame:
         result = self._env.step(self._first_action + int(action))
         self._steps += 1
         if not isinstance(result, tuple) or len(result) != 5:
-            parts = "(observation, reward, terminated, truncated, info)"
-            raise BadEnvironment(f"{self._where()} did not return {parts}.")
+            accepted = "(observation, reward, terminated, truncated, info)"
+            raise BadEnvironment(f"{self._where()}: step returned {_short(result)}; accepted: {accepted}")
         observation, reward, terminated, truncated, _ = result
         try:
-            if getattr(reward, "ndim", 0):  # of which older NumPy makes a number if it has one element
+            if getattr(reward, "ndim", 0):  # float() of an array with one element works in older NumPy
                 raise TypeError
             reward = float(reward)
         except (TypeError, ValueError):
-            raise BadEnvironment(f"{self._where()} gave the reward {reward!r}; rewards must be numbers.") from None
-        if not abs(reward) <= _LARGEST:
-            raise BadEnvironment(f"{self._where()} gave the reward {reward}; rewards must be finite float32 numbers.")
+            raise BadEnvironment(f"{self._where()}: the reward is {reward!r}; accepted: a number") from None
+        if not abs(reward) <= _MAX_REWARD:  # NaN fails too
+            raise BadEnvironment(f"{self._where()}: the reward is {reward}; accepted: a finite float32 number")
         frame = self._newest = self._frame(observation)
-        self._moves.actions.append(int(action))  # not of a step that failed
+        self._moves.actions.append(int(action))  # failed steps are not logged
         self._score += reward
         truncated = bool(truncated) or self._steps == self.rules.cap_steps
         if not terminated and not truncated:
@@ -90,17 +100,17 @@ class GymnasiumGame:
         try:
             frame = self._convert(observation)
         except (ValueError, TypeError, IndexError) as error:
-            raise BadEnvironment(f"{self._where()} gave an observation outside its space: {error}") from None
-        wanted = self.spec.frame_shape
-        if frame.shape != wanted:
-            raise BadEnvironment(f"{self._where()} gave an observation of shape {frame.shape}, not {wanted}.")
+            raise BadEnvironment(f"{self._where()}: the observation is outside its space: {error}") from None
+        shape = self.spec.frame_shape
+        if frame.shape != shape:
+            raise BadEnvironment(f"{self._where()}: the observation has shape {frame.shape}; accepted: {shape}")
         if frame.dtype != np.uint8 and not np.isfinite(frame).all():
-            worst = frame[~np.isfinite(frame)][0]
-            raise BadEnvironment(f"{self._where()} gave {worst} in an observation; it must be finite.")
+            value = frame[~np.isfinite(frame)][0]
+            raise BadEnvironment(f"{self._where()}: the observation contains {value}; accepted: finite numbers")
         return frame
 
     def _where(self) -> str:
-        return f"{self._name}, episode {self._episode}, step {self._steps},"
+        return f"{self._name}, episode {self._episode}, step {self._steps}"
 
     def save(self) -> dict[str, Any]:
         return self._moves.save(self._newest)
@@ -127,20 +137,176 @@ class GymnasiumGame:
 
     @property
     def pictures_per_second(self) -> float | None:
-        """How fast the environment wants to be shown, if it says."""
+        """Frames per second at which the environment asks to be shown, if it states a rate."""
         rate = (getattr(self._env, "metadata", None) or {}).get("render_fps")
         return float(rate) if isinstance(rate, int | float) and rate > 0 else None
 
     def render(self) -> np.ndarray:
-        """The environment's own picture. [H, W, 3] u8"""
+        """The environment's own image. [H, W, 3] u8"""
         if getattr(self._env, "render_mode", None) != "rgb_array":
-            raise UserError(f"{self._name} cannot be shown: it has no render mode 'rgb_array'.")
+            raise UserError(f'{self._name} cannot be shown: it has no render mode "rgb_array"')
         from gymnasium.error import DependencyNotInstalled
 
         try:
             return np.array(self._env.render(), dtype=np.uint8)
         except (ImportError, DependencyNotInstalled) as error:
-            raise UserError(f"{self._name} needs another package to be shown: {' '.join(str(error).split())}") from None
+            raise UserError(
+                f"{self._name} cannot be shown without another package: {' '.join(str(error).split())}"
+            ) from None
 
     def close(self) -> None:
         self._env.close()
+
+
+def build(key: str) -> Any:
+    """The environment with this id or class name. It renders to arrays where it can, without a window."""
+    try:
+        import gymnasium
+        from gymnasium.envs.registration import load_env_creator
+    except ImportError:
+        raise UserError("this environment needs Gymnasium: pip install gymnasium") from None
+    module, colon, name = key.partition(":")
+    if colon:
+        imported = _import(module)
+        if not re.search(r"-v[0-9]+$", name):
+            return _construct(imported, name, key)
+        key = name  # importing the module registered the id
+    try:
+        entry = gymnasium.spec(key).entry_point
+        options = _render_mode(load_env_creator(entry) if isinstance(entry, str) else entry)
+        return gymnasium.make(key, disable_env_checker=True, **options)
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise UserError(f"gym/{key} needs a package that is not installed: {_one_line(error)}") from None
+    except (gymnasium.error.Error, ImportError) as error:
+        raise UserError(f'Gymnasium cannot make "{key}": {_one_line(error)}') from None
+
+
+def _import(module: str) -> Any:
+    here = os.getcwd()
+    if here not in sys.path:  # console scripts do not have the working directory on their path
+        sys.path.append(here)
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise UserError(f'cannot import "{module}" from {here} or the Python path: {error}') from None
+    except Exception as error:
+        raise UserError(f'importing "{module}" failed: {_describe(error)}') from None
+
+
+def _construct(module: Any, name: str, key: str) -> Any:
+    classes = [item for item, value in vars(module).items() if inspect.isclass(value)]
+    if name not in vars(module):
+        raise UserError(f'"{module.__name__}" has no "{name}".{did_you_mean(name, classes)}')
+    creator = getattr(module, name)
+    if not callable(creator):
+        raise UserError(f'"{key}" is not a class or a function that returns an environment')
+    try:
+        env = creator(**_render_mode(creator))
+    except Exception as error:
+        raise UserError(f'"{key}" failed when called without arguments: {_describe(error)}') from None
+    required = ("action_space", "observation_space", "reset", "step")
+    missing = [name for name in required if not hasattr(env, name)]
+    if missing:
+        raise UserError(f'"{key}" is not a Gymnasium environment: it lacks {", ".join(missing)}')
+    if not _accepts(env.reset, "seed"):
+        raise UserError(f'"{key}" has a reset without `seed`; accepted: reset(*, seed=None, options=None)')
+    return env
+
+
+def _accepts(function: Any, name: str) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    return any(p.name == name or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+
+
+def _render_mode(creator: Any) -> dict[str, Any]:
+    """The argument that makes `render` return arrays, where the environment has it."""
+    if "rgb_array" not in (getattr(creator, "metadata", None) or {}).get("render_modes", ()):
+        return {}
+    return {"render_mode": "rgb_array"} if "render_mode" in inspect.signature(creator).parameters else {}
+
+
+def _describe(error: Exception) -> str:
+    """An error in the user's code, and where it was raised."""
+    text = f"{type(error).__name__}: {_one_line(error)}"
+    if isinstance(error, SyntaxError):  # its text contains the place
+        return text
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{text} ({last.filename}, line {last.lineno})"
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+def _short(result: Any) -> str:
+    return f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
+
+
+def action_range(space: Any, name: str) -> tuple[int, int]:
+    """The first action and the number of actions of a Discrete space."""
+    from gymnasium.spaces import Discrete
+
+    if not isinstance(space, Discrete):
+        raise UserError(f"{name} has the action space {space}; accepted: Discrete")
+    return int(space.start), int(space.n)
+
+
+def observation_converter(space: Any, name: str) -> tuple[Converter, tuple[int, ...], np.dtype[Any]]:
+    """A function that copies observations into frames, and the shape and type of the frames."""
+    from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+
+    float32 = np.dtype(np.float32)
+    if isinstance(space, Discrete):
+        return _one_hot(np.array([space.n]), np.array([space.start])), (int(space.n),), float32
+    if isinstance(space, MultiDiscrete) and space.nvec.ndim == 1:
+        start = np.asarray(getattr(space, "start", np.zeros_like(space.nvec)))
+        return _one_hot(space.nvec, start), (int(space.nvec.sum()),), float32
+    if isinstance(space, MultiBinary) and len(space.shape) == 1:
+        return _vector, space.shape, float32
+    if isinstance(space, Box) and len(space.shape) == 1:
+        return _vector, space.shape, float32
+    if isinstance(space, Box) and len(space.shape) in (2, 3):
+        dtype = np.dtype(np.uint8) if space.dtype == np.uint8 else float32
+        convert, shape = _image(space.shape, dtype)
+        bound = float(max(abs(np.min(space.low)), abs(np.max(space.high))))
+        if dtype == float32 and 1.0 < bound < np.inf:  # such as 0 … 255: networks expect about 0 … 1
+            return lambda observation: convert(observation) / np.float32(bound), shape, dtype
+        return convert, shape, dtype
+    shape_note = f" of shape {space.shape}" if getattr(space, "shape", None) else ""
+    kind = type(space).__name__
+    raise UserError(f"{name} has the observation space {kind}{shape_note}; accepted: {ACCEPTED}")
+
+
+def _vector(observation: Any) -> np.ndarray:
+    return np.array(observation, dtype=np.float32)
+
+
+def _one_hot(sizes: np.ndarray, start: np.ndarray) -> Converter:
+    """Concatenated one-hot codes."""
+    offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]) - start
+    total = int(sizes.sum())
+
+    def convert(observation: Any) -> np.ndarray:
+        values = np.asarray(observation).reshape(-1)
+        if values.shape != sizes.shape or not ((values >= start) & (values < start + sizes)).all():
+            raise ValueError(str(observation))
+        code = np.zeros(total, dtype=np.float32)
+        code[values + offsets] = 1.0
+        return code
+
+    return convert
+
+
+def _image(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Converter, tuple[int, ...]]:
+    """[H, W] -> [1, H, W]; [H, W, C] -> [C, H, W]; [C, H, W] is kept."""
+    if len(shape) == 2:
+        return lambda observation: np.array(observation, dtype=dtype)[None], (1, *shape)
+    channels_last = shape[2] <= MAX_CHANNELS and shape[2] <= shape[0]
+    if not channels_last:
+        return lambda observation: np.array(observation, dtype=dtype), shape
+
+    def convert(observation: Any) -> np.ndarray:
+        image = np.asarray(observation)
+        return np.array(np.moveaxis(image, -1, 0) if image.ndim == 3 else image, dtype=dtype, order="C")
+
+    return convert, (shape[2], shape[0], shape[1])

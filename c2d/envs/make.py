@@ -1,4 +1,4 @@
-"""From a name and rules to a playable environment."""
+"""Builds an environment from its name and its rules."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ _RULES: dict[str, type[AtariRules] | type[MinAtarRules] | type[GymRules]] = {
     "minatar": MinAtarRules,
     "gym": GymRules,
 }
+_FAMILIES = {AtariRules: "Atari", MinAtarRules: "MinAtar", GymRules: "Gymnasium and toy"}
 
 
 def default_rules(name: str | EnvName) -> Rules:
@@ -23,7 +24,7 @@ def default_rules(name: str | EnvName) -> Rules:
 
 
 def spec_of(name: str | EnvName, rules: Rules | None = None) -> EnvSpec:
-    """The spec of an environment. Those of Atari and MinAtar are in tables; Gymnasium's is built once to learn it."""
+    """The spec of an environment. Atari and MinAtar have tables; others are built once to read it."""
     name, rules = _resolved(name, rules)
     if isinstance(rules, AtariRules):
         from c2d.envs.games import atari_spec
@@ -43,14 +44,17 @@ def spec_of(name: str | EnvName, rules: Rules | None = None) -> EnvSpec:
 def _resolved(name: str | EnvName, rules: Rules | None) -> tuple[EnvName, Rules]:
     name = resolve(name) if isinstance(name, str) else name
     rules = default_rules(name) if rules is None else rules
-    wanted = _RULES[name.family]
-    if not isinstance(rules, wanted):
-        raise UserError(f"{name.canonical} takes {wanted.__name__}, not {type(rules).__name__}.")
+    accepted = _RULES[name.family]
+    if not isinstance(rules, accepted):
+        raise UserError(
+            f"the rules for {name.canonical} are those of {_FAMILIES[type(rules)]} environments; "
+            f"accepted: the rules of {_FAMILIES[accepted]} environments"
+        )
     return name, rules
 
 
 def make(name: str | EnvName, rules: Rules | None, seed: int) -> Environment:
-    """Build one environment; only the packages of its family are imported."""
+    """One environment. Only the packages of its family are imported."""
     name, rules = _resolved(name, rules)
     if isinstance(rules, AtariRules):
         from c2d.envs.atari import AtariGame

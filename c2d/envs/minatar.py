@@ -1,7 +1,7 @@
-"""MinAtar games (Young & Tian 2019): ten by ten pictures whose channels are objects, cheap to play.
+"""MinAtar games (Young & Tian 2019): images of 10 x 10 cells with one channel per kind of object, cheap to play.
 
-Every game draws from a generator made of the run's seed and the game's number, so a game can be played again
-from these two and its actions.
+Every game has a random generator seeded by the run's seed and the game's number. These two and the actions are enough
+to replay a game.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from c2d.types import GameEnd, ResetFrame, Step
 
 ACTIONS = ("NOOP", "LEFT", "UP", "RIGHT", "DOWN", "FIRE")  # in the order of MinAtar's numbers
 NOOP = 0
-# channels, and the actions that do something, by their numbers
+# number of channels, and the numbers of the actions that have an effect
 _GAMES: dict[str, tuple[int, tuple[int, ...]]] = {
     "asterix": (4, (0, 1, 2, 3, 4)),
     "breakout": (4, (0, 1, 3)),
@@ -34,7 +34,7 @@ _GAMES: dict[str, tuple[int, tuple[int, ...]]] = {
 
 
 def minatar_spec(key: str, rules: MinAtarRules) -> EnvSpec:
-    """The shape of a game under these rules; the package is not needed."""
+    """The spec of a game under these rules. MinAtar need not be installed."""
     channels, minimal = _GAMES[key]
     names = tuple(ACTIONS[number] for number in minimal) if rules.minimal_actions else ACTIONS
     return EnvSpec(
@@ -61,7 +61,7 @@ class MinAtarGame:
         self._moves = ActionLog()
         self._next_game = 0
         self._reset_game()
-        self._next_game = 0  # the first `start` plays game 0
+        self._next_game = 0  # the first `reset` plays game 0
 
     def reset(self) -> ResetFrame:
         self._reset_game()
@@ -95,8 +95,8 @@ class MinAtarGame:
         self._score = 0.0
 
     def _frame(self) -> np.ndarray:
-        picture = self._game.state()  # [10, 10, C] bool, made anew at each call
-        return np.ascontiguousarray(picture.transpose(2, 0, 1)).view(np.uint8)
+        image = self._game.state()  # [10, 10, C] bool, a new array at each call
+        return np.ascontiguousarray(image.transpose(2, 0, 1)).view(np.uint8)
 
     def save(self) -> dict[str, Any]:
         return self._moves.save(self._frame())
@@ -128,10 +128,10 @@ class MinAtarGame:
 
 
 def _import_game(key: str) -> ModuleType:
-    """The game's module alone: `import minatar` would load matplotlib and seaborn, seconds of work."""
+    """The module of one game. `import minatar` would also load matplotlib and seaborn, which takes seconds."""
     spec = importlib.util.find_spec("minatar")
     if spec is None or spec.submodule_search_locations is None:
-        raise UserError("MinAtar games need the minatar package: pip install 'c2d[minatar]'.")
+        raise UserError("MinAtar games need the minatar package: pip install 'c2d[minatar]'")
     name = f"c2d.envs._minatar_{key}"
     if name not in sys.modules:
         path = f"{spec.submodule_search_locations[0]}/environments/{key}.py"

@@ -1,4 +1,4 @@
-"""From what a user types to one environment: families, keys and canonical names."""
+"""Resolves what a user types to one environment: its family, its key and its canonical name."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from c2d.formatting import alphanumeric
 
 MINATAR_GAMES: tuple[str, ...] = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 ACCEPTED = (
-    "Accepted: an Atari game (breakout, ALE/Breakout-v5), minatar/<game>, gym/<registered id>, toy/<name>, "
-    "or a class as my_package.my_module:MyEnv."
+    "an Atari game (breakout, ALE/Breakout-v5), minatar/<game>, gym/<registered id>, toy/<name>, "
+    "or a class as my_package.my_module:MyEnv"
 )
 
 _ATARI_ID = re.compile(r"^(?P<game>[A-Za-z]+?)(NoFrameskip|Deterministic)?-v[0-9]+$")
@@ -30,7 +30,7 @@ class EnvName:
 
 
 def resolve(text: str) -> EnvName:
-    """The environment meant by `text`. A bare game name means Atari. Raises UserError with a suggestion."""
+    """The environment that `text` names. A bare game name means Atari. Raises UserError with a suggestion."""
     text = text.strip()
     prefix, _, rest = text.partition("/")
     family = prefix.lower()
@@ -49,11 +49,11 @@ def resolve(text: str) -> EnvName:
         return EnvName("atari", key, f"atari/{key}")
     if text in _registered():
         return EnvName("gym", text, f"gym/{text}")
-    raise _unknown(text)
+    raise _unknown("environment", text, ACCEPTED, _nearest(text))
 
 
 def require_trusted_env(in_file: str, named: str | None, flag: str = "--env ") -> None:
-    """A class of the user's own, my_module:MyEnv, is imported only if the user names it, never because a file does."""
+    """Raises UserError if a file names a class of the user's own, my_module:MyEnv, that the user did not name too."""
     own = in_file.removeprefix("gym/")
     if ":" in own and (named is None or named.removeprefix("gym/") != own):
         raise UserError(
@@ -71,8 +71,7 @@ def _atari(text: str, rest: str) -> EnvName:
     key = _atari_key(rest)
     if key in GAMES:
         return EnvName("atari", key, f"atari/{key}")
-    hint = did_you_mean(key, GAMES)
-    raise UserError(f"Unknown Atari game {text!r}.{hint} Accepted: {len(GAMES)} games, such as ms_pacman.")
+    raise _unknown("Atari game", text, f"{len(GAMES)} games, such as ms_pacman", did_you_mean(key, GAMES))
 
 
 def _minatar(text: str, rest: str) -> EnvName:
@@ -80,8 +79,7 @@ def _minatar(text: str, rest: str) -> EnvName:
     for name in MINATAR_GAMES:
         if key == alphanumeric(name):
             return EnvName("minatar", name, f"minatar/{name}")
-    hint = did_you_mean(rest, MINATAR_GAMES)
-    raise UserError(f"Unknown MinAtar game {text!r}.{hint} Accepted: {', '.join(MINATAR_GAMES)}.")
+    raise _unknown("MinAtar game", text, ", ".join(MINATAR_GAMES), did_you_mean(rest, MINATAR_GAMES))
 
 
 def _toy(text: str, rest: str) -> EnvName:
@@ -89,29 +87,26 @@ def _toy(text: str, rest: str) -> EnvName:
 
     if rest in TOYS:
         return EnvName("gym", f"toy/{rest}", f"toy/{rest}")
-    raise UserError(f"Unknown toy {text!r}.{did_you_mean(rest, TOYS)} Accepted: {', '.join(TOYS)}.")
+    raise _unknown("toy environment", text, ", ".join(TOYS), did_you_mean(rest, TOYS))
 
 
 def _gymnasium(text: str, key: str) -> EnvName:
     if ":" in key:
         module, _, name = key.partition(":")
         if not all(part.isidentifier() for part in module.split(".")) or not name:
-            raise UserError(f"{text!r} names no class: write my_package.my_module:MyEnv.")
+            raise UserError(f'"{text}" does not name a class; accepted: my_package.my_module:MyEnv')
         return EnvName("gym", key, f"gym/{key}")
     if key.startswith("ALE/"):
         return _atari(text, key.removeprefix("ALE/"))
     registered = _registered()
     if key in registered:
         return EnvName("gym", key, f"gym/{key}")
-    hint = did_you_mean(key, registered)
-    raise UserError(
-        f"Unknown Gymnasium environment {text!r}.{hint} Accepted: a registered id with its version, such as "
-        "gym/CartPole-v1, or a class as my_package.my_module:MyEnv."
-    )
+    accepted = "a registered id with its version, such as gym/CartPole-v1, or a class as my_package.my_module:MyEnv"
+    raise _unknown("Gymnasium environment", text, accepted, did_you_mean(key, registered))
 
 
 def _registered() -> list[str]:
-    """Ids known to Gymnasium; none without it."""
+    """The ids that Gymnasium knows; none if it is not installed."""
     try:
         import gymnasium
     except ImportError:
@@ -119,10 +114,14 @@ def _registered() -> list[str]:
     return [name for name in gymnasium.registry if not name.startswith("ALE/")]
 
 
-def _unknown(text: str) -> UserError:
+def _nearest(text: str) -> str:
+    """A suggestion for a name without a family, or with an unknown one."""
     from c2d.envs.toy import TOYS
 
     prefixed = [f"minatar/{game}" for game in MINATAR_GAMES] + [f"toy/{toy}" for toy in TOYS]
     near = did_you_mean(text, prefixed) if "/" in text else did_you_mean(_atari_key(text), GAMES)
-    near = near or did_you_mean(text, prefixed + _registered())
-    return UserError(f"Unknown environment {text!r}.{near} {ACCEPTED}")
+    return near or did_you_mean(text, prefixed + _registered())
+
+
+def _unknown(kind: str, text: str, accepted: str, hint: str) -> UserError:
+    return UserError(f'unknown {kind} "{text}"; accepted: {accepted}{"." * bool(hint)}{hint}')

@@ -1,6 +1,6 @@
-"""The rules of an environment, one field each, and the Atari protocols by name.
+"""The rules of each family of environments, one field per rule, and the named Atari protocols.
 
-Docstrings under the fields are the help texts of the command line.
+The docstrings under the fields are the help texts of the command line.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class AtariRules:
     """Probability, per emulated frame, that the action executed last is executed again (Machado et al. 2018)."""
 
     life_loss_ends_episode: bool = True
-    """Whether losing a life ends the learner's episode. The game goes on: scores are of whole games."""
+    """Whether losing a life ends the learner's episode. The game continues, and scores are those of whole games."""
 
     cap_steps: int | None = 27_000
     """Longest game, in agent steps (27,000 of 4 frames are 108,000 frames or 30 minutes); None: no cap."""
@@ -44,7 +44,7 @@ class AtariRules:
     """Longest game, in emulated frames; None: no cap."""
 
     truncation: Truncation = "drop"
-    """What the learner makes of a step cut by a cap: drop it, bootstrap from its true end, or take it as terminal."""
+    """How the learner treats a step cut by a cap: drop it, bootstrap from its last frame, or treat it as terminal."""
 
     action_repeat: int = 4
     """Emulated frames per agent step: the action is repeated this often and the rewards are added up."""
@@ -81,9 +81,9 @@ class AtariRules:
 
 
 PROTOCOLS: dict[str, AtariRules] = {
-    # the authors' rules: a cut game's last step is not stored
+    # the authors' rules: the last step of a capped game is not stored
     "c2d-paper": AtariRules(),
-    # Castro et al. 2018, whose curves are the paper's baselines: whole games, the cap stored as an end
+    # Castro et al. 2018, whose curves are the paper's baselines: whole games, a capped game is stored as terminal
     "dopamine": AtariRules(life_loss_ends_episode=False, truncation="terminal", opening_count=1),
     # Dopamine on Gymnasium: the emulator's own limit of 100,000 frames replaces the cap in steps
     "dopamine-2024": AtariRules(
@@ -97,7 +97,7 @@ PROTOCOLS: dict[str, AtariRules] = {
 
 
 def protocol_name(rules: AtariRules) -> str:
-    """The protocol these rules spell out, or "custom"."""
+    """The name of the protocol with these rules, or "custom"."""
     return next((name for name, known in PROTOCOLS.items() if known == rules), "custom")
 
 
@@ -109,16 +109,16 @@ class MinAtarRules:
     """Probability, per step, that the action executed before is executed again instead of the chosen one."""
 
     ramping: bool = True
-    """Whether games grow harder as they go on (where the game knows how)."""
+    """Whether a game becomes harder as it continues (in games that support it)."""
 
     minimal_actions: bool = True
-    """Offer only the actions that do something in this game, instead of all six."""
+    """Use only the actions that have an effect in this game instead of all six."""
 
     cap_steps: int | None = 5_000
     """Longest game, in agent steps; None: no cap. Freeway ends by itself after 2,500."""
 
     truncation: Truncation = "bootstrap"
-    """What the learner makes of a step cut by the cap: drop it, bootstrap from its true end, or take it as terminal."""
+    """How the learner treats a step cut by the cap: drop it, bootstrap from its last frame, or treat it as terminal."""
 
     stack: int = 1
     """Frames the agent sees at once. MinAtar's channels already show motion, so one is enough."""
@@ -130,13 +130,13 @@ class MinAtarRules:
 
 @dataclass(frozen=True)
 class GymRules:
-    """How a Gymnasium environment, or a toy, is cut into episodes."""
+    """How a Gymnasium or toy environment is cut into episodes."""
 
     cap_steps: int | None = None
     """Longest episode, in agent steps, beside the environment's own limit; None: only its own."""
 
     truncation: Truncation = "bootstrap"
-    """What the learner makes of a truncated step: drop it, bootstrap from its true end, or take it as terminal."""
+    """How the learner treats a truncated step: drop it, bootstrap from its last frame, or treat it as terminal."""
 
     stack: int = 1
     """Observations the agent sees at once, the newest and those before it."""

@@ -1,8 +1,8 @@
-"""Small decision processes whose law of the discounted return is known exactly.
+"""Small decision processes for which the distribution of the discounted return is known exactly.
 
 A state offers actions; an action is a list of outcomes, each with a probability, a reward and a next state
-(or the end). States are numbered and seen as one-hot vectors. No state can be reached twice in an episode,
-so all outcomes can be listed.
+(or the end of the episode). States are numbered and observed as one-hot vectors. An episode visits no state twice,
+so all outcomes can be enumerated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from c2d.envs.protocols import GymRules
 from c2d.envs.spec import EnvSpec
-from c2d.errors import UserError, did_you_mean
+from c2d.errors import unknown_name
 from c2d.types import GameEnd, ResetFrame, Step
 
 
@@ -26,7 +26,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Toy:
-    """Starts in state 0. Transitions go to higher states only."""
+    """Episodes start in state 0. Transitions only lead to higher states."""
 
     about: str
     states: tuple[tuple[tuple[Outcome, ...], ...], ...]  # [state][action][outcome]
@@ -38,7 +38,7 @@ def _walk(reward: float, to: int | None) -> tuple[Outcome, ...]:
 
 TOYS: dict[str, Toy] = {
     "bimodal": Toy(
-        "Two far modes after a sure first step; the worse action has a single one.",
+        "Two distant modes after a deterministic first step; the worse action has a single mode.",
         (
             (_walk(1.0, 1), _walk(0.0, 2)),
             ((Outcome(0.5, 10.0, 3), Outcome(0.5, -6.0, 3)), _walk(-2.0, 3)),
@@ -47,7 +47,7 @@ TOYS: dict[str, Toy] = {
         ),
     ),
     "skewed": Toy(
-        "A chain on which a rare prize may fall at each of three states: a long right tail.",
+        "A chain with a rare prize at each of three states: a long right tail.",
         (
             ((Outcome(0.9, 0.0, 1), Outcome(0.1, 20.0, 1)), _walk(0.5, 1)),
             ((Outcome(0.8, 1.0, 2), Outcome(0.2, 8.0, 2)), _walk(2.0, 2)),
@@ -55,7 +55,7 @@ TOYS: dict[str, Toy] = {
         ),
     ),
     "negative": Toy(
-        "Only losses. The greedy choice gives up a small sure loss now for a much smaller one later.",
+        "Only losses. The best action accepts a larger loss now for a much smaller one later.",
         (
             (_walk(-1.0, 1), _walk(-3.0, 2)),
             ((Outcome(0.7, -12.0, 3), Outcome(0.3, -4.0, 3)), _walk(-10.0, 3)),
@@ -64,7 +64,7 @@ TOYS: dict[str, Toy] = {
         ),
     ),
     "large": Toy(
-        "Returns around a thousand with a loss as large: the range that clipped rewards cannot tell apart.",
+        "Returns around a thousand and a loss as large: clipped rewards cannot tell these apart.",
         (
             ((Outcome(0.75, 900.0, 1), Outcome(0.25, -300.0, 1)), _walk(400.0, 1)),
             ((Outcome(0.6, 700.0, 2), Outcome(0.4, 100.0, 2)), _walk(450.0, 2)),
@@ -72,11 +72,11 @@ TOYS: dict[str, Toy] = {
         ),
     ),
     "gamble": Toy(
-        "The counterexample of C2D, Prop. 3.1: a coin for 0 or 100, or a sure 40, which the operator T_h takes.",
+        "The counterexample of C2D, Prop. 3.1: a coin toss for 0 or 100, or a certain 40, which T_h prefers.",
         (((Outcome(0.5, 0.0, None), Outcome(0.5, 100.0, None)), _walk(40.0, None)),),
     ),
     "sure": Toy(
-        "Four states and nothing random: the return is a single number, reached only by looking ahead.",
+        "Four states, nothing random: the return is a single number, and only looking ahead finds it.",
         (
             (_walk(1.0, 1), _walk(0.0, 2)),
             (_walk(1.0, 3), _walk(0.0, 3)),
@@ -89,12 +89,12 @@ TOYS: dict[str, Toy] = {
 
 def find(name: str) -> Toy:
     if name not in TOYS:
-        raise UserError(f"Unknown toy {name!r}.{did_you_mean(name, TOYS)} Accepted: {', '.join(TOYS)}.")
+        raise unknown_name("toy environment", name, TOYS)
     return TOYS[name]
 
 
 class ToyGame:
-    """An `Environment` that plays a toy. Frames are one-hot states [D] f32; all zero after the end."""
+    """An `Environment` for one of `TOYS`. Frames are one-hot states [D] f32, all zeros after the end."""
 
     def __init__(self, name: str, rules: GymRules, seed: int) -> None:
         self.rules = rules
@@ -158,7 +158,7 @@ class ToyGame:
         return {"env": self.spec.name, **asdict(self.rules), "score": "raw, whole episodes"}
 
     def render(self) -> np.ndarray:
-        """A row of cells, the present state lit."""
+        """A row of cells; the current state is bright."""
         row = (255 * self._codes[self._state]).astype(np.uint8).repeat(16)  # [16·D]
         return np.broadcast_to(row[None, :, None], (16, row.size, 3)).copy()
 

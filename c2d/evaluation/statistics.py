@@ -1,4 +1,4 @@
-"""What a list of scores says, and how surely."""
+"""Statistics of scores, and the percentile bootstrap of the whole package."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_CHUNK = 1_000  # resamples drawn at once: bounds memory
+_CHUNK = 1_000  # resamples per block: bounds memory
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Summary:
 
 
 def summarize(scores: Sequence[float]) -> Summary:
+    """The statistics of at least one score."""
     values = np.asarray(scores, dtype=np.float64)
     several = len(values) > 1
     return Summary(
@@ -55,5 +56,5 @@ def resampled_indices(count: int, resamples: int, seed: int) -> Iterator[np.ndar
 
 
 def percentile_interval(draws: np.ndarray, tail: float = 0.025) -> np.ndarray:
-    """The middle of bootstrap draws, without a share `tail` at each end: [draws, ...] -> [2, ...]"""
+    """The central interval of bootstrap draws, without a fraction `tail` at each end: [draws, ...] -> [2, ...]"""
     return np.asarray(np.quantile(draws, [tail, 1 - tail], axis=0))

@@ -16,14 +16,17 @@ import shlex
 import statistics
 from collections.abc import Sequence
 from itertools import combinations
+from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from c2d.config import Config, flat, to_json
 from c2d.envs.protocols import PROTOCOLS, AtariRules
 from c2d.errors import UserError
+from c2d.files import LINES, read_text, write_atomically
 from c2d.formatting import plural
 from c2d.recipes.rows import RECIPES
+from c2d.reporting.local_runs import agent_names
 from c2d.reporting.published import QUANTITIES, early_iterations
 from c2d.reporting.run_records import RunRecords
 
@@ -97,6 +100,18 @@ def distance(ours: float, seeds: tuple[float, ...]) -> str:
     return "0.0" if difference == 0 else "–"
 
 
+def all_sections(runs: dict[str, RunRecords], out: str | None = None) -> dict[str, str]:
+    """A section per run, and one per agent and game with several runs of different seeds."""
+    groups: dict[str, dict[int, RunRecords]] = {}
+    for run, agent in zip(runs.values(), agent_names(list(runs.values()), []), strict=True):
+        if run.iterations:
+            groups.setdefault(f"{game_of(run)}, {agent}", {}).setdefault(run.config["seed"], run)
+    joint = {f"{name}, together": list(group.values()) for name, group in groups.items() if len(group) > 1}
+    return {name: section(run, out) for name, run in runs.items()} | {
+        name: joint_section(group) for name, group in joint.items()
+    }
+
+
 def section(run: RunRecords, out: str | None = None) -> str:
     """The section of one run, without people's notes."""
     comparisons = compare_quantities(run)
@@ -124,8 +139,8 @@ def joint_section(runs: Sequence[RunRecords]) -> str:
     figures: dict[tuple[int, str], list[QuantityComparison]] = {}
     for one in (one for run in runs for one in compare_quantities(run)):
         figures.setdefault((one.iteration, one.quantity), []).append(one)
-    for (iteration, quantity), found in figures.items():
-        ours, seeds = [one.ours for one in found if one.ours is not None], found[0].seeds
+    for (iteration, quantity), comparisons in figures.items():
+        ours, seeds = [one.ours for one in comparisons if one.ours is not None], comparisons[0].seeds
         if not ours:
             continue
         several = [", ".join(map(_number, sorted(values))) for values in (ours, seeds)]
@@ -247,10 +262,10 @@ def permutation_p(first: Sequence[float], second: Sequence[float]) -> float:
         return math.nan
     count, total, every = len(first), math.fsum(both), range(len(both))
     even = total * count / len(both)  # sum of a part with the overall mean
-    found = abs(math.fsum(first) - even)
+    observed = abs(math.fsum(first) - even)
     splits = [abs(math.fsum(both[k] for k in places) - even) for places in combinations(every, count)]
     slack = 1e-9 * max(map(abs, both))  # equal splits, summed in a different order
-    return sum(split >= found - slack for split in splits) / len(splits)
+    return sum(split >= observed - slack for split in splits) / len(splits)
 
 
 # ------------------------------------------------------------------------- the command that repeats a recorded run
@@ -293,6 +308,17 @@ def train_command(config: dict[str, Any]) -> str:
 
 _INTRO_MARKS = ("<!-- intro -->", "<!-- /intro -->")
 _NOTE_MARKS = ("<!-- notes -->", "<!-- /notes -->")
+
+
+def write_page(out: Path, sections: dict[str, str]) -> None:
+    """Write the sections to a new page, or update the page that is there."""
+    try:
+        before = read_text(out, LINES) if out.exists() else None
+        page = update_page(before, INTRO.format(out=out), sections, str(out))
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(out, page.encode())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--out {out} cannot be written: {error}") from None
 
 
 def update_page(page: str | None, intro: str, sections: dict[str, str], source: str = "the file") -> str:

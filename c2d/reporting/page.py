@@ -1,10 +1,15 @@
-"""A report and its files: one HTML page with the figures inside, no script and nothing from the network, plus figures,
-tables and numbers as separate files."""
+"""A report and its files: one HTML page with the figures inside, plus figures, tables and numbers as separate files.
+
+The page needs no script and nothing from the network. Tables are written as CSV, LaTeX and HTML. Names come from files,
+so each format escapes them in its own way.
+"""
 
 from __future__ import annotations
 
 import base64
+import csv
 import html
+import io
 import json
 import re
 from collections.abc import Sequence
@@ -12,9 +17,118 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from c2d.envs.games import GAMES
 from c2d.errors import UserError
 from c2d.files import write_atomically
-from c2d.reporting.tables import Table, to_csv, to_html, to_latex
+from c2d.formatting import finite_for_json
+from c2d.reporting.analysis import Analysis, IntervalEstimate
+from c2d.reporting.run_statistics import TITLES
+
+Cell = str | float | int | None
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "_": r"\_",
+    "%": r"\%",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "−": "-",
+    "τ": r"$\tau$",
+    "≥": r"$\geq$",
+    "±": r"$\pm$",
+    "→": r"$\rightarrow$",
+    "…": r"\ldots{}",
+    "–": "--",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Formatted cells for people, and the same numbers in full for machines."""
+
+    name: str  # of its files
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    data_columns: tuple[str, ...]
+    data_rows: tuple[tuple[Cell, ...], ...]
+
+
+def to_csv(table: Table) -> str:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(table.data_columns)
+    for row in table.data_rows:
+        writer.writerow([_csv_cell(cell) for cell in row])
+    return stream.getvalue()
+
+
+def _csv_cell(cell: Cell) -> str:
+    if cell is None or cell != cell:
+        return ""
+    if isinstance(cell, float):
+        return f"{cell:.10g}"
+    text = str(cell)
+    return (
+        f"'{text}" if isinstance(cell, str) and text[:1] in "=+-@" and text[:1] else text
+    )  # a spreadsheet must not take it for a formula
+
+
+def to_latex(table: Table) -> str:
+    """A booktabs `tabular` in a `table` environment."""
+    align = "l" + "r" * (len(table.columns) - 1)
+    lines = [
+        r"\begin{table}[ht]",
+        r"  \centering",
+        r"  \small",
+        rf"  \begin{{tabular}}{{{align}}}",
+        r"    \toprule",
+        "    " + _latex_row(table.columns),
+        r"    \midrule",
+        *("    " + _latex_row(row) for row in table.rows),
+        r"    \bottomrule",
+        r"  \end{tabular}",
+        rf"  \caption{{{latex(table.caption)}}}",
+        rf"  \label{{tab:{table.name}}}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return " & ".join(map(latex, cells)) + r" \\"
+
+
+def latex(text: str) -> str:
+    """Escape plain text for LaTeX, so that nothing in it is a command."""
+    return "".join(_LATEX.get(letter, letter) for letter in text)
+
+
+def to_html(table: Table) -> str:
+    head = "".join(f"<th>{html.escape(column)}</th>" for column in table.columns)
+    body = "\n".join(
+        "<tr>" + "".join(_td(place, cell) for place, cell in enumerate(row)) + "</tr>" for row in table.rows
+    )
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
+
+
+def _td(place: int, cell: str) -> str:
+    return f"<th>{html.escape(cell)}</th>" if place == 0 else f"<td>{html.escape(cell)}</td>"
+
+
+# ------------------------------------------------------------------------------------------------ the HTML page
+
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -102,8 +216,8 @@ def _section(section: Section) -> str:
 
 def _rem(svg: bytes) -> float:
     """Display width of a figure: somewhat larger than in print."""
-    found = re.search(rb'width="([0-9.]+)pt"', svg[:1000])
-    return 1.3 * float(found[1]) / 12 if found else 60.0
+    width = re.search(rb'width="([0-9.]+)pt"', svg[:1000])
+    return 1.3 * float(width[1]) / 12 if width else 60.0
 
 
 # ----------------------------------------------------------------------------------------------- all its files
@@ -143,15 +257,138 @@ def write(report: Report, out: Path) -> list[Path]:
 
 
 def _json(value: Any) -> bytes:
-    return (json.dumps(_finite(value), indent=1, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(finite_for_json(value, digits=8), indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def _finite(value: Any) -> Any:
-    """Replace NaN, which JSON does not have, by null."""
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    if isinstance(value, float):
-        return None if value != value else round(value, 8)
-    return value
+# -------------------------------------------------------------------------------------- tables of an analysis
+
+
+def game_title(key: str) -> str:
+    """bankheist -> Bank Heist"""
+    if key not in GAMES:
+        return key
+    name = GAMES[key].gym
+    return "".join(f" {letter}" if letter.isupper() and place else letter for place, letter in enumerate(name))
+
+
+def format_estimate(estimate: IntervalEstimate, digits: int = 3) -> str:
+    """0.512 (0.498, 0.530)"""
+    if estimate.interval is None:
+        return f"{estimate.point:.{digits}f}"
+    low, high = estimate.interval
+    return f"{estimate.point:.{digits}f} ({low:.{digits}f}, {high:.{digits}f})"
+
+
+def estimate_json(estimate: IntervalEstimate) -> dict[str, Any]:
+    """The JSON form of an estimate."""
+    return {"point": estimate.point, "ci95": None if estimate.interval is None else list(estimate.interval)}
+
+
+def _ends(estimate: IntervalEstimate) -> tuple[float | None, float | None]:
+    return (None, None) if estimate.interval is None else estimate.interval
+
+
+def overview(analysis: Analysis, other_rules: Sequence[str] = ()) -> Table:
+    """The agents compared and their runs per game; `other_rules`: agents scored under rules that differ from yours."""
+    rows: list[tuple[str, ...]] = []
+    data: list[tuple[Cell, ...]] = []
+    for agent in analysis.agents:
+        counts = (~np.isnan(analysis.scores(agent))).sum(0)
+        runs = f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
+        kind = "own" if agent in analysis.dataset.own else "published"
+        rules = (
+            "differ: see the notes"
+            if agent in other_rules
+            else "–"
+            if kind == "own" or not analysis.dataset.own
+            else "same"
+        )
+        rows.append((agent, kind, str(len(analysis.games)), runs, rules))
+        data.append((agent, kind, len(analysis.games), int(counts.min()), int(counts.max()), rules))
+    return Table(
+        "agents",
+        f"Agents compared at {analysis.frames:g}M frames, and their runs per game.",
+        ("agent", "from", "games", "runs per game", "rules vs. yours"),
+        tuple(rows),
+        ("agent", "from", "games", "runs_min", "runs_max", "rules"),
+        tuple(data),
+    )
+
+
+def aggregate_table(analysis: Analysis) -> Table:
+    rows, data = [], []
+    for agent, estimates in analysis.aggregates.items():
+        rows.append((agent, *(format_estimate(estimates[name]) for name in TITLES)))
+        data += [(agent, name, estimates[name].point, *_ends(estimates[name])) for name in TITLES]
+    return Table(
+        "aggregates",
+        f"Human-normalized scores over {len(analysis.games)} games at {analysis.frames:g}M frames, "
+        "with 95 % intervals (stratified bootstrap over runs).",
+        ("agent", *TITLES.values()),
+        tuple(rows),
+        ("agent", "aggregate", "point", "low", "high"),
+        tuple(data),
+    )
+
+
+def score_table(analysis: Analysis, agent: str, checkpoints: Sequence[float], name: str) -> Table:
+    """Mean and standard deviation (n - 1) over seeds, per game and checkpoint, as in the paper's table."""
+    columns = {at: analysis.raw(agent, at) for at in checkpoints}
+    rows, data = [], []
+    for place, game in enumerate(analysis.games):
+        cells = [game_title(game)]
+        for at in checkpoints:
+            values = columns[at][:, place]
+            values = values[~np.isnan(values)]
+            spread = float(values.std(ddof=1)) if len(values) > 1 else None
+            average = float(values.mean()) if len(values) else None
+            cells.append("–" if average is None else f"{average:.1f}" + ("" if spread is None else f" ({spread:.1f})"))
+            data.append((agent, game, at, average, spread, len(values)))
+        rows.append(tuple(cells))
+    return Table(
+        name,
+        f"Raw scores of {agent}: mean over seeds, one standard deviation in parentheses "
+        f"({analysis.scoring.convention.words}).",
+        ("game", *(f"{at:g}M" for at in checkpoints)),
+        tuple(rows),
+        ("agent", "game", "frames_millions", "mean", "std", "seeds"),
+        tuple(data),
+    )
+
+
+def rank_table(analysis: Analysis) -> Table:
+    places = range(1, len(analysis.agents) + 1)
+    order = sorted(analysis.agents, key=analysis.mean_rank)
+    return Table(
+        "ranks",
+        f"On how many of {len(analysis.games)} games an agent's mean score has each rank "
+        f"at {analysis.frames:g}M frames (1 is best; ties share the better rank).",
+        ("agent", "mean rank", *map(str, places)),
+        tuple((a, f"{analysis.mean_rank(a):.2f}", *(str(analysis.ranks[a][p]) for p in places)) for a in order),
+        ("agent", "mean_rank", *(f"rank_{p}" for p in places)),
+        tuple((a, analysis.mean_rank(a), *(analysis.ranks[a][p] for p in places)) for a in order),
+    )
+
+
+def improvement_table(rows: Sequence[tuple[str, str, IntervalEstimate]]) -> Table:
+    return Table(
+        "improvement",
+        "Probability that a run of the first agent scores higher than a run of the second on a game drawn at random, "
+        "with 95 % intervals.",
+        ("first", "second", "P(first > second)"),
+        tuple((ours, theirs, format_estimate(p)) for ours, theirs, p in rows),
+        ("first", "second", "probability", "low", "high"),
+        tuple((ours, theirs, p.point, *_ends(p)) for ours, theirs, p in rows),
+    )
+
+
+def difference_table(gaps: dict[str, IntervalEstimate], ours: str, theirs: str, name: str) -> Table:
+    order = sorted(gaps, key=lambda game: -gaps[game].point)
+    return Table(
+        name,
+        f"Human-normalized score of {ours} minus that of {theirs}, game by game, with 95 % intervals.",
+        ("game", f"{ours} − {theirs}"),
+        tuple((game_title(game), format_estimate(gaps[game])) for game in order),
+        ("game", "difference", "low", "high"),
+        tuple((game, gaps[game].point, *_ends(gaps[game])) for game in order),
+    )

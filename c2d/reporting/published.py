@@ -133,21 +133,21 @@ T = TypeVar("T")
 
 
 def read_published(path: Path) -> tuple[list[RunCurve], list[str]]:
-    """Every run found under `path`, and notes on what was skipped and why."""
+    """Every run under `path`, and notes on what was skipped and why."""
     files = _files(path)
     runs: dict[RunKey, RunCurve] = {}
     notes: list[str] = []
     unknown: list[str] = []
     for file in files:
         try:
-            found = list(_read(file, notes))
+            curves = list(_read(file, notes))
         except UnknownFormat:
             unknown.append(file.name)
             continue
         except UnusableData as reason:
             notes.append(f"{file}: skipped, {reason}")
             continue
-        for run in found:
+        for run in curves:
             known = runs.get(run.key)
             if known is not None and _disagree(known, run):
                 notes.append(f"{file}: {_describe(run.key)} differs from {known.source}; using the longer curve")
@@ -275,8 +275,9 @@ def _supplementary(file: Path, rows: _Columns, notes: list[str]) -> Iterator[Run
 
     for key, number, row in filter(None, rows.parsed(parse, notes)):
         runs.setdefault(key, {})[number] = row
-    for key, found in runs.items():
-        yield _run(file, key, {i: row[0] for i, row in found.items()}, {i: row[1:] for i, row in found.items()})
+    for key, rows_of_run in runs.items():
+        scores, atoms = {i: row[0] for i, row in rows_of_run.items()}, {i: row[1:] for i, row in rows_of_run.items()}
+        yield _run(file, key, scores, atoms)
 
 
 def _curves(file: Path, rows: _Columns, notes: list[str]) -> Iterator[RunCurve]:
@@ -306,9 +307,9 @@ def _supports(file: Path, rows: _Columns, notes: list[str]) -> Iterator[RunCurve
         notes,
     ):
         runs.setdefault(key, {})[iteration] = atoms
-    for (game, seed), found in runs.items():
+    for (game, seed), atoms_of_run in runs.items():
         if _known(game, file, notes):
-            yield _run(file, RunKey("C2D", alphanumeric(game), _parse_iteration(seed)), {}, found)
+            yield _run(file, RunKey("C2D", alphanumeric(game), _parse_iteration(seed)), {}, atoms_of_run)
 
 
 def _points(file: Path, rows: _Columns, notes: list[str]) -> Iterator[RunCurve]:

@@ -1,7 +1,7 @@
 """The figures of a report: aggregates over all games, and one small panel per game.
 
-Each agent has one color in every figure. The published agents have colors that can be told apart with any color vision.
-Your own agents get other colors and dashed lines, so no two lines differ by color alone.
+Each agent has one color in every figure. The colors of published agents are distinguishable with any color
+vision. Your own agents get other colors and dashed lines, so no two lines differ by color alone.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import numpy as np
 
 from c2d.plotting import BLUE, GREEN, ORANGE, PINK, SKY, VERMILION, canvas, image
 from c2d.reporting.analysis import Analysis, Band, IntervalEstimate
-from c2d.reporting.dataset import Dataset
 from c2d.reporting.local_runs import SUFFIX
 from c2d.reporting.run_statistics import TITLES
-from c2d.reporting.scores import RunCurve, mean_atoms
+from c2d.reporting.scores import Dataset, RunCurve, mean_atoms
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,18 +56,18 @@ class LineStyle(NamedTuple):
 
 def line_styles(agents: Sequence[str]) -> dict[str, LineStyle]:
     """One style per agent, independent of the other agents unless your own agents outnumber the colors."""
-    found: dict[str, LineStyle] = {}
+    styles: dict[str, LineStyle] = {}
     for agent in agents:
         if agent in _PUBLISHED:
-            found[agent] = LineStyle(_PUBLISHED[agent], "-", 1.9 if agent == "C2D" else 1.4, _MARKERS[agent])
-    others = [agent for agent in agents if agent not in found]
+            styles[agent] = LineStyle(_PUBLISHED[agent], "-", 1.9 if agent == "C2D" else 1.4, _MARKERS[agent])
+    others = [agent for agent in agents if agent not in styles]
     taken: set[int] = set()
     for agent in sorted(others, key=lambda name: (name.removesuffix(SUFFIX) not in _OWN_FIRST, name)):
         place = _place(agent, taken)
         taken.add(place)
         dash = _DASHES[place // len(_OWN) % len(_DASHES)]
-        found[agent] = LineStyle(_OWN[place % len(_OWN)], dash, 2.0, "X")
-    return {agent: found[agent] for agent in agents}
+        styles[agent] = LineStyle(_OWN[place % len(_OWN)], dash, 2.0, "X")
+    return {agent: styles[agent] for agent in agents}
 
 
 def _place(agent: str, taken: set[int]) -> int:

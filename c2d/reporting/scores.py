@@ -1,20 +1,22 @@
-"""From a learning curve to a human-normalized score.
+"""From learning curves to human-normalized scores.
 
 `RunCurve` is one run of one agent on one game, published or your own. A `Convention` says which iterations make its
-score. `normalize` turns raw scores into human-normalized ones with a named table of reference scores.
+score. `normalize` turns raw scores into human-normalized ones with a named table of reference scores. A `Dataset` holds
+all runs of a report and gives the score matrices that statistics are computed from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from c2d.envs.games import GAMES
-from c2d.errors import UserError, did_you_mean
+from c2d.errors import UserError, unknown_name
 
 Array = NDArray[np.float64]
 _CLOSE = 1e-6  # millions of frames: iterations end on whole frames
@@ -167,8 +169,7 @@ CONVENTIONS = {
 
 def convention(name: str) -> Convention:
     if name not in CONVENTIONS:
-        hint = did_you_mean(name, CONVENTIONS)
-        raise UserError(f'unknown convention "{name}"; accepted: {", ".join(CONVENTIONS)}.{hint}')
+        raise unknown_name("convention", name, CONVENTIONS)
     return CONVENTIONS[name]
 
 
@@ -195,10 +196,7 @@ REFERENCE_TABLES = tuple(_DIFFERENCES)
 def reference(game: str, table: str = DEFAULT_REFERENCES) -> tuple[float, float] | None:
     """(random, human) scores of a game; None if the tables have none."""
     if table not in _DIFFERENCES:
-        raise UserError(
-            f'unknown table of reference scores "{table}"; accepted: {", ".join(REFERENCE_TABLES)}.'
-            f"{did_you_mean(table, REFERENCE_TABLES)}"
-        )
+        raise unknown_name("table of reference scores", table, REFERENCE_TABLES)
     if game in _DIFFERENCES[table]:
         return _DIFFERENCES[table][game]
     row = GAMES.get(game)
@@ -213,3 +211,72 @@ def normalize(scores: Array, games: tuple[str, ...], table: str = DEFAULT_REFERE
         raise UserError(f"{name} has no published random and human scores; accepted: games that have both")
     random, human = np.array(pairs, dtype=np.float64).T
     return np.asarray((scores - random) / (human - random))
+
+
+# ---------------------------------------------------------------------------------------------------- all runs
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Runs by agent, game and seed."""
+
+    runs: dict[RunKey, RunCurve]
+    agents: tuple[str, ...]  # those to show: published ones first, then your own
+    own: tuple[str, ...] = ()  # agents of your own runs
+    notes: tuple[str, ...] = ()
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        return tuple(agent for agent in self.agents if agent not in self.own)
+
+    @property
+    def has_curves(self) -> bool:
+        """Whether published curves were read, beyond the few bundled iterations."""
+        return any(run.length > 10 for run in self.runs.values() if run.key.agent in self.published)
+
+    @cached_property
+    def _index(self) -> dict[tuple[str, str], list[RunCurve]]:
+        index: dict[tuple[str, str], list[RunCurve]] = {}
+        for key in sorted(self.runs):
+            index.setdefault(key[:2], []).append(self.runs[key])
+        return index
+
+    def runs_of(self, agent: str, game: str) -> list[RunCurve]:
+        """The runs of an agent on a game, ordered by seed."""
+        return self._index.get((agent, game), [])
+
+    def games_of(self, agent: str) -> tuple[str, ...]:
+        games = {key.game for key in self.runs if key.agent == agent}
+        return tuple(sorted(games, key=lambda game: (game not in GAMES, game)))
+
+    @property
+    def other_games(self) -> tuple[str, ...]:
+        """Environments of your runs without published scores."""
+        games = {game for agent in self.own for game in self.games_of(agent)}
+        return tuple(sorted(game for game in games if game not in GAMES or GAMES[game].human is None))
+
+    def matrix(self, agent: str, games: Sequence[str], score: Callable[[RunCurve], float]) -> Array:
+        """[runs, games] of raw scores; NaN where a game has fewer runs or a run has no score."""
+        columns = [[value for run in self.runs_of(agent, game) if (value := score(run)) == value] for game in games]
+        rows = max((len(column) for column in columns), default=0)
+        return np.array([column + [np.nan] * (rows - len(column)) for column in columns]).reshape(len(columns), rows).T
+
+    def scores(self, agent: str, games: Sequence[str], frames: float, convention: Convention, references: str) -> Array:
+        """[runs, games] human-normalized."""
+        raw = self.matrix(agent, games, lambda run: convention.score(run, frames))
+        return normalize(raw, tuple(games), references)
+
+    def smoothed(self, agent: str, games: Sequence[str], ends: Array, window: float) -> Array:
+        """[ends, runs, games] of raw moving averages; NaN where a run has no score."""
+        columns = [[run.smoothed(ends, window) for run in self.runs_of(agent, game)] for game in games]
+        rows = max(map(len, columns), default=0)
+        blank = np.full(len(ends), np.nan)
+        return np.array([column + [blank] * (rows - len(column)) for column in columns]).transpose(2, 1, 0)
+
+    def covered(self, agent: str, games: Iterable[str], frames: float, convention: Convention) -> tuple[str, ...]:
+        """The games on which an agent has a score at that point."""
+        return tuple(
+            game
+            for game in games
+            if any((score := convention.score(run, frames)) == score for run in self.runs_of(agent, game))
+        )

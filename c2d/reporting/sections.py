@@ -13,14 +13,30 @@ from typing import Any
 import numpy as np
 
 from c2d.plotting import drawing
-from c2d.reporting import report_figures, tables
-from c2d.reporting.alignment import CURVE_SOURCES, align_environment, smoothing_window
-from c2d.reporting.analysis import Analysis, Band, IntervalEstimate, ScoringOptions
-from c2d.reporting.dataset import Dataset
-from c2d.reporting.page import Section
+from c2d.reporting import report_figures
+from c2d.reporting.analysis import (
+    CURVE_SOURCES,
+    Analysis,
+    Band,
+    IntervalEstimate,
+    ScoringOptions,
+    align_environment,
+    smoothing_window,
+)
+from c2d.reporting.page import (
+    Section,
+    Table,
+    aggregate_table,
+    difference_table,
+    estimate_json,
+    game_title,
+    improvement_table,
+    overview,
+    rank_table,
+    score_table,
+)
 from c2d.reporting.report_figures import files
-from c2d.reporting.scores import CHECKPOINTS, COMMON, NOMINAL
-from c2d.reporting.tables import Table
+from c2d.reporting.scores import CHECKPOINTS, COMMON, NOMINAL, Dataset
 
 PAPER_GAMES = ("centipede", "demonattack", "doubledunk", "tennis")  # images/strongweak.svg of github.com/bjliaa/c2d
 SMOOTHING = 5.0  # millions of frames: learning curves are smoothed as in the paper, whatever the convention
@@ -42,7 +58,7 @@ class SectionBuilder:
     def __init__(self, analysis: Analysis, options: SectionOptions) -> None:
         self.analysis, self.options = analysis, options
         self.numbers: dict[str, Any] = {}
-        self.titles = {game: tables.game_title(game) for game in analysis.games}
+        self.titles = {game: game_title(game) for game in analysis.games}
         own = [agent for agent in analysis.agents if agent in analysis.dataset.own]
         self.subjects = own or [agent for agent in ("C2D",) if agent in analysis.agents]
         dataset = analysis.dataset
@@ -69,10 +85,10 @@ class SectionBuilder:
     def _aggregates(self) -> Section:
         analysis = self.analysis
         self.numbers["aggregates"] = {
-            agent: {name: tables.estimate_json(estimate) for name, estimate in found.items()}
-            for agent, found in analysis.aggregates.items()
+            agent: {name: estimate_json(estimate) for name, estimate in estimates.items()}
+            for agent, estimates in analysis.aggregates.items()
         }
-        lone = [agent for agent, found in analysis.aggregates.items() if found["iqm"].interval is None]
+        lone = [agent for agent, estimates in analysis.aggregates.items() if estimates["iqm"].interval is None]
         without = f" No interval: {', '.join(lone)} (a game has only one run)." if lone else ""
         return Section(
             "aggregates",
@@ -81,7 +97,7 @@ class SectionBuilder:
             f"95 % intervals (stratified bootstrap over runs, {analysis.scoring.replications:,} replications); lines "
             f"are estimates. Optimality gap: mean shortfall below the human score; lower is better.{without}",
             files(report_figures.aggregates(analysis)),
-            (tables.aggregate_table(analysis), tables.overview(analysis, self.options.other_rules)),
+            (aggregate_table(analysis), overview(analysis, self.options.other_rules)),
         )
 
     def _profile(self) -> Section:
@@ -101,8 +117,8 @@ class SectionBuilder:
     def _efficiency(self) -> Section:
         analysis = self.analysis
         progress = {name: analysis.progress[name] for name in ("mean", "median")}
-        for name, found in progress.items():
-            self.numbers[f"{name}_over_training"] = {agent: _band(band) for agent, band in found.items()}
+        for name, bands in progress.items():
+            self.numbers[f"{name}_over_training"] = {agent: _band(band) for agent, band in bands.items()}
         return Section(
             "efficiency",
             "Sample efficiency: mean and median",
@@ -165,7 +181,7 @@ class SectionBuilder:
         if analysis.frames not in points and analysis.frames < points[-1]:
             points = tuple(sorted({*points, analysis.frames}))
         score_tables = tuple(
-            tables.score_table(analysis, agent, points, "scores" if agent == "C2D" else f"scores-{place}")
+            score_table(analysis, agent, points, "scores" if agent == "C2D" else f"scores-{place}")
             for place, agent in enumerate(analysis.agents)
         )
         first = [table for table, agent in zip(score_tables, analysis.agents, strict=True) if agent in self.subjects]
@@ -183,8 +199,8 @@ class SectionBuilder:
 
     def pairs(self) -> list[tuple[str, str]]:
         agents = self.analysis.agents
-        found = [(one, other) for one in self.subjects for other in agents if other not in self.subjects]
-        return found + [(a, b) for place, a in enumerate(self.subjects) for b in self.subjects[place + 1 :]]
+        rivals = [(one, other) for one in self.subjects for other in agents if other not in self.subjects]
+        return rivals + [(a, b) for place, a in enumerate(self.subjects) for b in self.subjects[place + 1 :]]
 
     def _improvement(self) -> Iterator[Section]:
         rows: list[tuple[str, str, IntervalEstimate]] = [
@@ -193,7 +209,7 @@ class SectionBuilder:
         if not rows:
             return
         self.numbers["probability_of_improvement"] = [
-            {"first": a, "second": b, **tables.estimate_json(estimate)} for a, b, estimate in rows
+            {"first": a, "second": b, **estimate_json(estimate)} for a, b, estimate in rows
         ]
         yield Section(
             "improvement",
@@ -201,30 +217,30 @@ class SectionBuilder:
             "Probability that a run of the first agent scores higher than a run of the second on a game drawn at "
             "random; a tie counts as half. Bars are 95 % intervals.",
             files(report_figures.improvement(rows, self.analysis.agents)),
-            (tables.improvement_table(rows),),
+            (improvement_table(rows),),
         )
 
     def _differences(self) -> Iterator[Section]:
         rivals = self.options.against or (("C2D", "IQN") if self.analysis.dataset.own else ("IQN", "Rainbow", "C51"))
-        found: dict[str, Any] = {}
+        differences: dict[str, Any] = {}
         for ours in self.subjects:
             for theirs in rivals:
                 if theirs in self.analysis.agents and theirs != ours:
                     gaps = self.analysis.differences(ours, theirs)
-                    found[f"{ours} - {theirs}"] = {game: tables.estimate_json(gap) for game, gap in gaps.items()}
-                    name = f"difference-{len(found)}"
+                    differences[f"{ours} - {theirs}"] = {game: estimate_json(gap) for game, gap in gaps.items()}
+                    name = f"difference-{len(differences)}"
                     yield Section(
                         name,
                         f"{ours} minus {theirs}, game by game",
                         f"Difference of mean human-normalized scores at {self.analysis.frames:g}M frames, colored by "
                         "who is ahead; thin lines are 95 % intervals. Linear scale up to ±1, logarithmic beyond.",
                         files(report_figures.differences(gaps, ours, theirs, self.titles)),
-                        (tables.difference_table(gaps, ours, theirs, name),),
+                        (difference_table(gaps, ours, theirs, name),),
                     )
-        self.numbers["differences"] = found
+        self.numbers["differences"] = differences
 
     def _ranks(self) -> Section:
-        table = tables.rank_table(self.analysis)
+        table = rank_table(self.analysis)
         self.numbers["ranks"] = {agent: {"mean": self.analysis.mean_rank(agent)} for agent in self.analysis.agents}
         return Section("ranks", "Ranks", table.caption, tables=(table,))
 
@@ -255,10 +271,10 @@ def _games(count: int) -> str:
 
 
 def _band(band: Band) -> dict[str, Any]:
-    found: dict[str, Any] = {"at": np.asarray(band.at).tolist(), "line": band.line.tolist()}
+    record: dict[str, Any] = {"at": np.asarray(band.at).tolist(), "line": band.line.tolist()}
     if band.low is not None and band.high is not None:
-        found |= {"low": band.low.tolist(), "high": band.high.tolist()}
-    return found
+        record |= {"low": band.low.tolist(), "high": band.high.tolist()}
+    return record
 
 
 # ----------------------------------------------------------------------------------------- other environments
@@ -277,11 +293,11 @@ def other_sections(
     longest = max(run.length for agent in agents for game in games for run in own.runs_of(agent, game))
     window = smoothing_window(own, games, min(scoring.convention.window, longest / 20))
     with drawing():
-        found = [_curves(own, agents, games, longest, window)]
+        sections = [_curves(own, agents, games, longest, window)]
         for number, game in enumerate(games, 1):
             analysis = align_environment(own, game, scoring, notes)
-            found += [] if analysis is None else [_environment(analysis, game, number, numbers)]
-    return found
+            sections += [] if analysis is None else [_environment(analysis, game, number, numbers)]
+    return sections
 
 
 def _curves(dataset: Dataset, agents: Sequence[str], games: Sequence[str], last: float, window: float) -> Section:
@@ -321,7 +337,7 @@ def _environment(analysis: Analysis, game: str, number: int, numbers: dict[str, 
     numbers.setdefault("elsewhere", {})[game] = {
         "frames": round(analysis.frames * 1e6),
         "scores": {row[0]: {"mean": row[1], "std": row[2], "seeds": row[3]} for row in data},
-        "probability_of_improvement": [{"first": a, "second": b, **tables.estimate_json(p)} for a, b, p in pairs],
+        "probability_of_improvement": [{"first": a, "second": b, **estimate_json(p)} for a, b, p in pairs],
     }
     caption = table.caption
     if pairs:
@@ -330,5 +346,5 @@ def _environment(analysis: Analysis, game: str, number: int, numbers: dict[str, 
             "second; bars are 95 % intervals. With one seed each there is no interval: the figure shows only which run "
             "is ahead."
         )
-    picture = files(report_figures.improvement(pairs, analysis.agents)) if pairs else {}
-    return Section(f"elsewhere-{number}", f"Scores on {where}", caption, picture, (table,))
+    figure = files(report_figures.improvement(pairs, analysis.agents)) if pairs else {}
+    return Section(f"elsewhere-{number}", f"Scores on {where}", caption, figure, (table,))

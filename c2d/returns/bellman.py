@@ -53,8 +53,8 @@ def backup(reward: Tensor, discount: Tensor, law: ReturnDist, phi: Phi) -> Retur
 # ---------------------------------------------------------------------------------------------------- bootstraps
 
 
-class Laws(NamedTuple):
-    """Laws of all actions, [B, A, M], all without gradient. None: not asked for."""
+class BootstrapLaws(NamedTuple):
+    """Laws of all actions, [B, A, M], without gradient. None: not needed by the bootstrap."""
 
     target_next: ReturnDist  # target network at next_obs
     choose_next: ReturnDist  # by which the next action is chosen; target or online network at next_obs
@@ -64,12 +64,12 @@ class Laws(NamedTuple):
 class Bootstrap(NamedTuple):
     """A bootstrap function, and which passes it needs."""
 
-    fn: Callable[[Laws, Batch, Phi], tuple[Tensor, ReturnDist]]
+    fn: Callable[[BootstrapLaws, Batch, Phi], tuple[Tensor, ReturnDist]]
     online_chooses: bool = False
     needs_target_now: bool = False
 
 
-def greedy_bootstrap(laws: Laws, batch: Batch, phi: Phi) -> tuple[Tensor, ReturnDist]:
+def greedy_bootstrap(laws: BootstrapLaws, batch: Batch, phi: Phi) -> tuple[Tensor, ReturnDist]:
     """The target network's law at the greedy action a*, by real expected return (C2D, Alg. 2)."""
     best = greedy(q_values(laws.choose_next, phi))  # [B]
     return batch.reward, at_action(laws.target_next, best)
@@ -88,7 +88,7 @@ def munchausen(alpha: float, temperature: float, floor: float) -> Bootstrap:
     bonus and only the last its entropy (deviates: D24).
     """
 
-    def fn(laws: Laws, batch: Batch, phi: Phi) -> tuple[Tensor, ReturnDist]:
+    def fn(laws: BootstrapLaws, batch: Batch, phi: Phi) -> tuple[Tensor, ReturnDist]:
         assert laws.target_now is not None
         now = temperature * (q_values(laws.target_now, phi) / temperature).log_softmax(-1)  # [B, A] τ log π
         bonus = now.gather(1, batch.action[:, None]).squeeze(1).clamp(floor, 0.0)

@@ -1,4 +1,4 @@
-"""What a plan will take: time, memory and disk; and whether this machine has it."""
+"""What a plan needs: time, memory and disk; whether this machine has it; and what it would cost on GPUs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
-from c2d.formatting import size
+from c2d.formatting import duration, plural, size
 from c2d.recipes import parts
 from c2d.recipes.recipe import Recipe
 from c2d.replay.ring import compressed
@@ -27,30 +27,24 @@ from c2d.training.record import MEASURED, read_records
 _PROCESS = 450e6  # bytes: Python, torch, Ray and an emulator
 _PER_WEIGHT = 28  # bytes: two networks, gradients, two moments, and a copy when saving
 _SAVED_PER_WEIGHT = 16  # bytes: two networks, two moments
-_MANY_ROWS = 250e6  # bytes: activations of heads that draw fractions, with a row for each
-_BESIDE = 3e6  # bytes: records, weights and the rest
+_SAMPLED_FRACTIONS = 250e6  # bytes: activations of heads that sample fractions, one row for each
+_SMALL_FILES = 3e6  # bytes: records, weights and the rest
 
 
-class Need(NamedTuple):
-    """Of one run."""
-
-    memory: int  # bytes, at most, about
-    disk: int  # bytes, when it is finished
-    disk_without_replay: int
-    seconds: float | None  # from its beginning; None if nobody knows
+# ------------------------------------------------------------------------------------------------------------ time
 
 
 class Rates:
-    """Agent steps per second of a run: stated, else measured in this directory, else of the shipped table."""
+    """Agent steps per second of a run: as stated, else as measured in this directory, else from the shipped table."""
 
     def __init__(self, stated: float | None = None) -> None:
         self.stated = stated
         self.measured_used = False
-        self._table_threads: set[int] = set()  # with which the rates used from the table were measured
+        self._table_threads: set[int] = set()  # thread counts of the table entries in use
         self._measured: dict[tuple[str, str], list[float]] = {}
 
     def measure(self, runs: Iterable[PlannedRun]) -> None:
-        """Take notice of what the runs have recorded."""
+        """Read the rates that the runs have recorded so far."""
         for run in runs:
             try:
                 records = read_records(run.config.directory / "records.jsonl")[1:]
@@ -61,37 +55,38 @@ class Rates:
                 for key in (run.config.env, run.spec.family):
                     self._measured.setdefault((run.config.recipe_name, key), []).append(float(np.median(rates)))
 
-    def of(self, run: PlannedRun) -> float | None:
+    def for_run(self, run: PlannedRun) -> float | None:
+        """None if no rate is known."""
         if self.stated is not None:
             return self.stated
         for key in (run.config.env, run.spec.family):
-            if found := self._measured.get((run.config.recipe_name, key)):
+            if measured := self._measured.get((run.config.recipe_name, key)):
                 self.measured_used = True
-                return float(np.mean(found))
+                return float(np.mean(measured))
         if run.config.device != "cpu":
-            return None  # the table is of a CPU
-        known = rate_table().get((run.spec.family, run.config.recipe_name), {})
-        if not known:
+            return None  # the table is for CPUs
+        by_threads = rate_table().get((run.spec.family, run.config.recipe_name), {})
+        if not by_threads:
             return None
-        threads = min(known, key=lambda count: abs(count - (run.config.threads or 1)))
+        threads = min(by_threads, key=lambda count: abs(count - (run.config.threads or 1)))
         self._table_threads.add(threads)
-        return known[threads]
+        return by_threads[threads]
 
     @property
     def source(self) -> str:
-        """Where they come from, in words."""
+        """Where the rates come from, in words."""
         if self.stated is not None:
-            return f"at {self.stated:g} steps/s for each run, as stated"
+            return f"at {self.stated:g} steps/s per run, as stated"
         names = ["rates measured here"] * self.measured_used
         if self._table_threads:
             threads = " or ".join(map(str, sorted(self._table_threads)))
-            names.append(f"a table of rates of another machine, of runs with {threads} thread{'s' * (threads != '1')}")
-        return "by " + " and ".join(names) if names else "no rate is known yet; --rate states one"
+            names.append(f"reference rates (another machine, {threads} thread{'s' * (threads != '1')} per run)")
+        return "using " + " and ".join(names) if names else "no rate is known yet; --rate sets one"
 
 
 @cache
 def rate_table() -> dict[tuple[str, str], dict[int, float]]:
-    """(family, recipe) -> threads -> agent steps per second, as `c2d bench` measured them (bench/rates.py)."""
+    """(family, recipe) -> threads -> agent steps per second, as measured by `c2d bench` (`make study-rates`)."""
     text = resources.files("c2d.sweep").joinpath("data/rates.csv").read_text(encoding="utf-8")
     table: dict[tuple[str, str], dict[int, float]] = {}
     for row in csv.DictReader(text.splitlines()):
@@ -99,26 +94,47 @@ def rate_table() -> dict[tuple[str, str], dict[int, float]]:
     return table
 
 
-def need(run: PlannedRun, rates: Rates) -> Need:
-    """What a run takes from its beginning to its end."""
-    slots, frame = _slots(run, run.config.recipe.schedule.replay_capacity), run.spec.frame_bytes
+def makespan(seconds: Sequence[float], slots: int) -> float:
+    """When the last of these runs ends, if `slots` run at once and each starts as soon as a slot is free."""
+    free = [0.0] * max(slots, 1)
+    for duration_of_run in seconds:
+        heapq.heapreplace(free, free[0] + duration_of_run)
+    return max(free)
+
+
+# -------------------------------------------------------------------------------------------------- memory and disk
+
+
+class ResourceEstimate(NamedTuple):
+    """What one run needs from start to end."""
+
+    memory: int  # bytes, approximate upper bound
+    disk: int  # bytes, when it is finished
+    disk_without_replay: int
+    seconds: float | None  # None if no rate is known
+
+
+def estimate(run: PlannedRun, rates: Rates) -> ResourceEstimate:
+    schedule, frame = run.config.recipe.schedule, run.spec.frame_bytes
     weights = _weights(run.config.recipe, run.spec)
-    memory = _PROCESS + weights * _PER_WEIGHT + _in_memory(run, run.config.recipe.schedule.replay_capacity)
+    memory = _PROCESS + weights * _PER_WEIGHT + _replay_memory(run, schedule.replay_capacity)
     if isinstance(run.config.recipe.head, parts.Implicit | parts.Fraction):
-        memory += _MANY_ROWS
-    without = weights * 4 + _BESIDE
-    saved = without + (run.config.checkpoint.keep + 1) * weights * _SAVED_PER_WEIGHT + replay_bytes(slots, frame)
-    rate = rates.of(run)
-    return Need(int(memory), int(saved), int(without), None if rate is None else run.config.steps / rate)
+        memory += _SAMPLED_FRACTIONS
+    without_replay = weights * 4 + _SMALL_FILES
+    checkpoints = (run.config.checkpoint.keep + 1) * weights * _SAVED_PER_WEIGHT
+    disk = without_replay + checkpoints + replay_bytes(_slots(run, schedule.replay_capacity), frame)
+    rate = rates.for_run(run)
+    seconds = None if rate is None else run.config.steps / rate
+    return ResourceEstimate(int(memory), int(disk), int(without_replay), seconds)
 
 
 def _slots(run: PlannedRun, capacity: int) -> int:
-    """How many slots of a replay of this capacity will be written."""
+    """How many slots of a replay of this capacity get filled."""
     return min(capacity, run.config.recipe.schedule.random_history + run.config.steps)
 
 
-def _in_memory(run: PlannedRun, capacity: int) -> int:
-    """Bytes of a replay of this capacity: a large one is compressed, so it may take less than a smaller one."""
+def _replay_memory(run: PlannedRun, capacity: int) -> int:
+    """Bytes of a replay of this capacity. A large one is compressed, so it may need less than a smaller one."""
     slots, frame = _slots(run, capacity), run.spec.frame_bytes
     if compressed(frame, capacity, run.config.compress_replay):
         return replay_bytes(slots, frame)
@@ -126,7 +142,7 @@ def _in_memory(run: PlannedRun, capacity: int) -> int:
 
 
 def _weights(recipe: Recipe, spec: EnvSpec) -> int:
-    """Of the network. Each action adds the same number, so two networks tell of all games of a shape."""
+    """Weights of the network: linear in the number of actions, so two networks determine it for all."""
     first, second = (_count(recipe, replace(spec, name="", actions=actions, action_names=())) for actions in (1, 2))
     return first + (spec.actions - 1) * (second - first)
 
@@ -140,65 +156,106 @@ def _count(recipe: Recipe, spec: EnvSpec) -> int:
     return parameter_count(build_network(recipe, spec, torch.Generator()))
 
 
-def makespan(seconds: Sequence[float], slots: int) -> float:
-    """When the last of these is done, if `slots` go on at once and each begins as soon as it can."""
-    free = [0.0] * max(slots, 1)
-    for duration in seconds:
-        heapq.heapreplace(free, free[0] + duration)
-    return max(free)
+# ---------------------------------------------------------------------------------------------------------- checks
 
 
-# ------------------------------------------------------------------------------------------------ what is there
-
-
-def fitting(memory: int, largest: int) -> int:
-    """How many of the largest runs fit into so much memory."""
+def runs_that_fit(memory: int, largest: int) -> int:
+    """How many runs of the largest kind fit into this much memory."""
     return memory // max(largest, 1)
 
 
-def check_memory(runs: Sequence[PlannedRun], needs: Sequence[Need], memory: int, wanted: int | None) -> None:
-    """Refuse what the machine cannot hold, with what it could."""
+def check_memory(
+    runs: Sequence[PlannedRun], estimates: Sequence[ResourceEstimate], memory: int, workers: int | None
+) -> None:
+    """Reject what does not fit into memory, and say what would."""
     if not runs:
         return
-    run, largest = max(zip(runs, needs, strict=True), key=lambda pair: pair[1].memory)
+    run, largest = max(zip(runs, estimates, strict=True), key=lambda pair: pair[1].memory)
     if largest.memory > memory:
         capacity = run.config.recipe.schedule.replay_capacity
-        left = memory - (largest.memory - _in_memory(run, capacity))
+        left = memory - (largest.memory - _replay_memory(run, capacity))
         smaller = range(_slots(run, capacity) // 1_000 * 1_000, 0, -1_000)
-        fits = next((slots for slots in smaller if _in_memory(run, slots) <= left), None)
+        fits = next((slots for slots in smaller if _replay_memory(run, slots) <= left), None)
         hint = "not even an empty replay would fit"
         if fits is not None:
             hint = f"--set schedule.replay-capacity={fits} would fit"
-        raise UserError(f"{run.name} may take {size(largest.memory)} of memory and there are {size(memory)}: {hint}")
-    fit = fitting(memory, largest.memory)
-    if wanted is not None and min(wanted, len(runs)) > fit:
+        raise UserError(f"{run.name} may need {size(largest.memory)} of memory, {size(memory)} are available: {hint}")
+    fit = runs_that_fit(memory, largest.memory)
+    if workers is not None and min(workers, len(runs)) > fit:
         raise UserError(
-            f"--workers {wanted}: runs may take {size(largest.memory)} of memory each and there are {size(memory)}; "
-            f"{fit} at once would fit"
+            f"--workers is {workers}; accepted: at most {fit}, since a run may need {size(largest.memory)} of memory "
+            f"and {size(memory)} are available"
         )
 
 
 def check_gpus(share: float) -> None:
-    """Refuse a share of GPUs where there are none."""
+    """Reject a share of GPUs on a machine without any."""
     import torch
 
     if share and not torch.cuda.is_available():
         raise UserError(
-            f"--gpus-per-run {share:g}: PyTorch finds no GPU on this machine; leave it out, or give --address"
+            f"--gpus-per-run is {share:g}, but PyTorch finds no GPU on this machine; omit it or use --address"
         )
 
 
 def free_disk(path: Path) -> int:
-    """Bytes that are left where a directory is or will be."""
-    there = next(p for p in (path, *path.absolute().parents) if p.exists())
-    return shutil.disk_usage(there).free
+    """Free bytes where a directory is or will be."""
+    existing = next(p for p in (path, *path.absolute().parents) if p.exists())
+    return shutil.disk_usage(existing).free
 
 
-def check_disk(path: Path, needed: int, smaller: int, free: int) -> None:
-    """Refuse a plan that the disk cannot hold."""
+def check_disk(path: Path, needed: int, without_replays: int, free: int) -> None:
+    """Reject a plan that does not fit on the disk."""
     if needed > free:
-        hint = f"; with --keep-replay False about {size(smaller)}" if smaller < needed else ""
+        hint = f"; with --keep-replay False about {size(without_replays)}" if without_replays < needed else ""
         raise UserError(
-            f"the plan may take {size(needed)} on disk and {path} has {size(free)} left{hint}: make room, choose "
+            f"the plan may need {size(needed)} on disk, {path} has {size(free)} free{hint}: free some space, choose "
             "another --out, or lower schedule.replay-capacity"
         )
+
+
+# -------------------------------------------------------------------------------------------------------------- cost
+
+_GPUS = (1, 8, 64)
+_PACKED = 4  # runs that share a GPU, with --gpus-per-run 0.25
+_ASSUMED = (120.0, 300.0)  # agent steps per second of one run
+_ASSUMPTIONS = (
+    "Rates of one run are assumed: 120 steps/s as a user of Dopamine reports of a cloud GPU (30 to 40 minutes for "
+    "250,000 steps: google/dopamine#179), 300 steps/s as a user reports of an RTX 2080 SUPER (Kaixhin/Rainbow#71). "
+    "--rate states another."
+)
+
+
+def cost_lines(runs: Sequence[PlannedRun], estimates: Sequence[ResourceEstimate], rate: float | None) -> list[str]:
+    """A Markdown table of time, memory and disk on 1, 8 and 64 GPUs, at assumed rates or the given one."""
+    steps = sum(run.config.steps for run in runs)
+    memory = max(each.memory for each in estimates)
+    disk = max(each.disk for each in estimates)
+    lines = [
+        f"{plural(len(runs), 'run')}, {steps:,} agent steps. A run takes up to {size(memory)} of memory; a "
+        f"finished one up to {size(disk)} on disk with its replay, "
+        f"{size(max(each.disk_without_replay for each in estimates))} without.",
+        "",
+        _ASSUMPTIONS if rate is None else f"Rate of one run: {rate:g} steps/s, as stated.",
+        f"Each of {_PACKED} runs on one GPU is assumed to keep that rate.",
+        "",
+        f"| | {' | '.join(plural(gpus, 'GPU') for gpus in _GPUS)} |",
+        "|---" * (len(_GPUS) + 1) + "|",
+    ]
+    for each_rate in _ASSUMED if rate is None else (rate,):
+        for packed in (1, _PACKED):
+            times = [run.config.steps / each_rate for run in runs]
+            cells = [duration(makespan(times, gpus * packed)) for gpus in _GPUS]
+            lines.append(_markdown_row(f"time at {each_rate:g} steps/s, {plural(packed, 'run')} on a GPU", cells))
+    at_once = [min(gpus * _PACKED, len(runs)) for gpus in _GPUS]
+    without = sum(each.disk_without_replay for each in estimates)
+    lines += [
+        _markdown_row(f"memory of all nodes, {_PACKED} runs on a GPU", [size(memory * count) for count in at_once]),
+        _markdown_row("disk with `--keep-replay False`", [size(without + disk * count) for count in at_once]),
+        _markdown_row("disk with all replays", [size(sum(each.disk for each in estimates))] * len(_GPUS)),
+    ]
+    return lines
+
+
+def _markdown_row(name: str, cells: Sequence[str]) -> str:
+    return f"| {name} | {' | '.join(cells)} |"

@@ -1,14 +1,14 @@
 """A sweep on Ray: each run is an actor, placed where there is room. The only file that imports Ray.
 
-Ray decides where and when a run starts and notices when a process or a node dies; the run then starts again
-elsewhere from its last checkpoint. This file keeps as many runs submitted as fit, asks them for news, and writes
-down what happened.
+Ray decides where and when a run starts, and notices when a process or a node dies; the run then restarts elsewhere from
+its last checkpoint. This file keeps as many runs submitted as fit, collects their reports, and records what happened.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import time
 from collections import deque
@@ -21,112 +21,125 @@ from c2d.agents.sizes import available_memory
 from c2d.config import to_json
 from c2d.errors import UserError
 from c2d.recipes.user_code import TRUSTED
-from c2d.sweep.board import BUDGET, Board, Entry
-from c2d.sweep.deaths import NODE_DIED, last_line, too_often, why
 from c2d.sweep.directory import SweepDir
-from c2d.sweep.forecast import Need
-from c2d.sweep.private import private_place
-from c2d.sweep.quiet import without_stderr
-from c2d.sweep.terms import LOOPBACK, Terms
-from c2d.sweep.transfer import Inbox, listing, read_all
-from c2d.sweep.worker import News, Request, Trainer
+from c2d.sweep.display import BUDGET_USED, RunProgress, State, SweepProgress
+from c2d.sweep.embedded_ray import private_directory
+from c2d.sweep.forecast import ResourceEstimate
+from c2d.sweep.options import LOOPBACK, SweepOptions
+from c2d.sweep.transfer import RunReceiver, read_run_file, transfer_order
+from c2d.sweep.worker import RunWorker, WorkerReport, WorkerRequest
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-os.environ.setdefault("RAY_worker_niceness", "0")  # of an embedded Ray: runs are no less urgent than `c2d train`
+os.environ.setdefault("RAY_worker_niceness", "0")  # of an embedded Ray: the same priority as `c2d train`
 try:
     import ray
     import ray.exceptions
 except ImportError:
     raise UserError("sweeps run on Ray, which is not installed: pip install 'c2d[cluster]'") from None
 if not hasattr(ray.exceptions, "AuthenticationError"):
-    raise UserError(f"Ray {ray.__version__} knows no tokens; sweeps need 2.52 or later: pip install 'c2d[cluster]'")
+    raise UserError(f"Ray {ray.__version__} has no tokens; accepted: 2.52 or later: pip install 'c2d[cluster]'")
 
 _STORE = 256 << 20  # bytes of shared memory of an embedded Ray: runs that share the disk send next to nothing
-_NEWS = 1.0  # seconds between news of a run
-_MISPLACED = 10  # times that a run may be sent to a dead node before that counts as a death
-_GRACE = 120.0  # seconds for runs to save themselves when asked to stop
+_REPORT = 1.0  # seconds between reports of a run
+_MAX_MISPLACED = 10  # times a run may be sent to a dead node before that counts as a death
+_GRACE = 120.0  # seconds for runs to save themselves when the sweep stops
 
 
-# ------------------------------------------------------------------------------------------------------- Ray itself
+# ------------------------------------------------------------------------------------------------------ connecting
 
 
 @contextmanager
-def connected(terms: Terms) -> Iterator[None]:
-    """Ray, embedded or at an address. One that this process has already is used if it is the one asked for."""
+def connected(options: SweepOptions) -> Iterator[None]:
+    """Ray, embedded or at an address. A Ray that this process already uses is kept if it is the requested one."""
     if ray.is_initialized():
-        there = ray.get_runtime_context().gcs_address
-        if terms.address != there:
-            wanted = terms.address or "an embedded one"
-            raise UserError(f"this process uses Ray at {there} already, not {wanted}: call ray.shutdown() first")
+        current = ray.get_runtime_context().gcs_address
+        if options.address != current:
+            wanted = options.address or "an embedded one"
+            raise UserError(f"this process already uses Ray at {current}, not {wanted}: call ray.shutdown() first")
         yield
         return
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     with ExitStack() as stack:
         try:
-            if terms.address is None:
-                stack.callback(_see_token)
-                place = stack.enter_context(private_place())
-                _see_token()
+            if options.address is None:
+                stack.callback(_reload_token)
+                directory = stack.enter_context(private_directory())
+                _reload_token()
                 stack.callback(ray.shutdown)
-                _embed(terms, place, quiet)
+                _start_embedded(options, directory)
             else:
-                _admitted(terms.address)
                 stack.callback(ray.shutdown)
-                ray.init(address=terms.address, **quiet)
+                _connect(options.address)
         except UserError:
             raise
-        except Exception as error:  # of many kinds, plain ones among them
-            where = f"the cluster at {terms.address}" if terms.address else "an embedded Ray"
+        except Exception as error:  # Ray raises errors of many kinds, plain Exception among them
+            where = f"the cluster at {options.address}" if options.address else "an embedded Ray"
             raise UserError(f"{where} could not be used: {' '.join(str(error).split())[:300]}") from None
         yield
 
 
-def _see_token() -> None:
-    """Have Ray look again at the variables that tell its token, which it remembers."""
-    ray._raylet.Config.initialize("")
-    ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
-
-
-def _admitted(address: str) -> None:
-    """Refuse at once a cluster whose token we do not have; Ray itself would try for long and not say why."""
-    if address == "auto":
-        return
+def _connect(address: str) -> None:
+    """Ray writes the cause of a failure to standard error and does not put it into the exception."""
     try:
-        with without_stderr():
-            ray._raylet.GcsClient(address=address)
-    except ray.exceptions.AuthenticationError:
+        with _without_stderr():
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except ConnectionError:
         raise UserError(
-            f"the cluster at {address} wants a token: set RAY_AUTH_MODE=token where its token is in ~/.ray/auth_token "
-            "(`ray get-auth-token` on its head prints it)"
+            f"cannot connect to a Ray cluster at {address}: it is not one, or it requires a token; with a token, set "
+            "RAY_AUTH_MODE=token and put it into ~/.ray/auth_token (`ray get-auth-token` on the head node prints it)"
         ) from None
 
 
-def _embed(terms: Terms, place: str, quiet: dict[str, Any]) -> None:
-    """Reachable by this user on this machine alone, without a dashboard; it ends with this process in any case."""
+def _start_embedded(options: SweepOptions, directory: str) -> None:
+    """Reachable only by this user on this machine, without a dashboard; it always ends with this process."""
     cores = len(os.sched_getaffinity(0))
     ray.init(
         address="local",
-        num_cpus=max(cores, (terms.workers or 1) * terms.threads),
+        num_cpus=max(cores, (options.workers or 1) * options.threads),
         include_dashboard=False,
         object_store_memory=_STORE,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
         _memory=max(available_memory() - _STORE, 1 << 20),
         _node_ip_address="127.0.0.1",
-        _temp_dir=place,
-        **quiet,
+        _temp_dir=directory,
     )
     if (address := ray.util.get_node_ip_address()) != "127.0.0.1":
         ray.shutdown()
         raise UserError(f"Ray would listen at {address}, beyond this machine: set {LOOPBACK}=0 before importing ray")
 
 
-def room(terms: Terms, memory: int) -> int:
-    """How many runs with so much memory fit on the living nodes at once."""
+def _reload_token() -> None:
+    """Make Ray read the variables of its token again; it keeps the first values for the life of the process."""
+    ray._raylet.Config.initialize("")
+    ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
+
+
+@contextmanager
+def _without_stderr() -> Iterator[None]:
+    """Discards standard error, including that of compiled code."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(null)
+
+
+# -------------------------------------------------------------------------------------------------------- capacity
+
+
+def capacity(options: SweepOptions, memory: int) -> int:
+    """How many runs that need this much memory fit on the living nodes at once."""
     places = 0
     for node in _nodes():
-        by = [node.get("CPU", 0.0) / terms.threads, node.get("memory", 0.0) / max(memory, 1)]
-        by += [node.get("GPU", 0.0) / terms.gpus] if terms.gpus else []
-        places += int(min(by) + 1e-9)
-    return places if terms.workers is None else min(places, terms.workers)
+        limits = [node.get("CPU", 0.0) / options.threads, node.get("memory", 0.0) / max(memory, 1)]
+        limits += [node.get("GPU", 0.0) / options.gpus] if options.gpus else []
+        places += int(min(limits) + 1e-9)
+    return places if options.workers is None else min(places, options.workers)
 
 
 def memory_of_largest_node() -> int:
@@ -137,179 +150,217 @@ def _nodes() -> list[dict[str, float]]:
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
-class _Actor(Trainer):
+# -------------------------------------------------------------------------------------------------------- failures
+
+_OUT_OF_MEMORY = ("OutOfMemory", "memory pressure", "running low on memory")
+_NODE_DIED = "its node died"
+_NODE_DEATHS = ("node has died", "node is dead", "node was terminated")
+
+
+def failure_reason(error: Exception) -> str:
+    """Why a process died, in a few words, from Ray's error."""
+    text = str(error)
+    if any(words in text or words in type(error).__name__ for words in _OUT_OF_MEMORY):
+        return "killed by Ray because memory ran out"
+    if any(words in text for words in _NODE_DEATHS):
+        return _NODE_DIED
+    if "creation task" in text or "__init__" in text:
+        return f"it could not be started: {_last_line(error)}"
+    return "its process was killed (the system does that when memory runs out)"
+
+
+def _retries_used_up(reason: str, deaths: int, retries: int) -> str:
+    allowed = f"{retries} {'retry was' if retries == 1 else 'retries were'} allowed"
+    return f"{reason}{f', {deaths} times' * (deaths > 1)}, and {allowed}"
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:300] if lines else type(error).__name__
+
+
+# ------------------------------------------------------------------------------------------------------- launching
+
+
+class _Actor(RunWorker):
     """A run in a process that Ray starts for it."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: WorkerRequest) -> None:
         super().__init__(request, own_process=True)
 
     def place(self) -> tuple[str, bool]:
-        """Where it is, and whether the sweep's directory can be seen from there."""
+        """Its node, and whether that shares the sweep's directory."""
         return str(ray.util.get_node_ip_address()), self.shared
 
-    def start(self, files: list[tuple[str, Any]]) -> None:
-        self.begin(files, ray.get)
-
-
-# --------------------------------------------------------------------------------------------------------- the sweep
+    def start_with(self, files: list[tuple[str, Any]]) -> None:
+        self.start(files, ray.get)
 
 
 @dataclass
-class _Active:
+class _ActiveRun:
     """A run that was handed to Ray."""
 
-    entry: Entry
+    entry: RunProgress
     actor: Any
-    inbox: Inbox
+    receiver: RunReceiver
 
 
 class Launcher:
-    """Carries out what waits on a board."""
+    """Executes the waiting runs of a sweep."""
 
     def __init__(
-        self, board: Board, needs: dict[str, Need], sweep: SweepDir, terms: Terms, show: Callable[[Board], None]
+        self,
+        progress: SweepProgress,
+        estimates: dict[str, ResourceEstimate],
+        sweep: SweepDir,
+        options: SweepOptions,
+        show: Callable[[SweepProgress], None],
     ) -> None:
-        self.board, self.needs, self.sweep, self.terms, self.show = board, needs, sweep, terms, show
+        self.progress, self.estimates, self.sweep, self.options = progress, estimates, sweep, options
+        self.show = show
         self._token = sweep.new_token()
-        self._waiting = deque(board.of("waiting"))
-        self._active: dict[Any, _Active] = {}  # by the news they were asked for
-        self._largest = max((needs[entry.run.name].memory for entry in self._waiting), default=1)
+        self._waiting = deque(progress.with_state("waiting"))
+        self._active: dict[Any, _ActiveRun] = {}  # by the pending answer
+        self._largest = max((estimates[entry.run.name].memory for entry in self._waiting), default=1)
 
-    def check_room(self) -> None:
-        """Refuse a plan of which some run fits nowhere."""
-        nodes, terms = _nodes(), self.terms
-        if terms.gpus and not any(node.get("GPU", 0.0) >= min(terms.gpus, 1.0) for node in nodes):
-            raise UserError(f"--gpus-per-run {terms.gpus:g}: Ray knows of no GPU here")
-        if not room(terms, self._largest):
+    def check_capacity(self) -> None:
+        """Reject a plan with a run that fits on no node."""
+        nodes, options = _nodes(), self.options
+        if options.gpus and not any(node.get("GPU", 0.0) >= min(options.gpus, 1.0) for node in nodes):
+            raise UserError(f"--gpus-per-run is {options.gpus:g}, but Ray knows of no GPU here")
+        if not capacity(options, self._largest):
             most = max(node.get("CPU", 0.0) for node in nodes)
-            raise UserError(f"--threads {terms.threads}: no node has so many; the largest has {most:g} CPUs")
+            raise UserError(f"--threads is {options.threads}; accepted: at most {most:g}, the CPUs of the largest node")
 
-    def go(self, stop: threading.Event) -> None:
-        """Until all runs have ended, or until asked to stop and all have saved themselves."""
-        began, looked, asked = time.monotonic(), 0.0, 0.0
-        budget = self.terms.budget
-        while self._active or (self._waiting and not asked):
+    def run(self, stop: threading.Event) -> None:
+        """Returns when all runs have ended, or after a stop when all have saved themselves."""
+        started, checked, stopped = time.monotonic(), 0.0, 0.0
+        budget = self.options.budget
+        while self._active or (self._waiting and not stopped):
             now = time.monotonic()
-            if budget is not None and now - began >= budget and not stop.is_set():
-                self.board.stopping = BUDGET
+            if budget is not None and now - started >= budget and not stop.is_set():
+                self.progress.stopping = BUDGET_USED
                 stop.set()
-            if stop.is_set() and not asked:
-                asked = now
-                self._ask_to_stop()
-            if asked and now - asked > _GRACE:
+            if stop.is_set() and not stopped:
+                stopped = now
+                self._request_stop()
+            if stopped and now - stopped > _GRACE:
                 break
-            if now - looked > 2.0:
-                looked, self.board.slots = now, max(room(self.terms, self._largest), 1)
-            if not asked:
+            if now - checked > 2.0:
+                checked, self.progress.slots = now, max(capacity(self.options, self._largest), 1)
+            if not stopped:
                 self._submit()
-            self._hear()
-            self.show(self.board)
+            self._collect()
+            self.show(self.progress)
         for active in self._active.values():
             ray.kill(active.actor)
             self._leave(active, "stopped", "stopped")
 
     def _submit(self) -> None:
-        ahead = 1 if self.terms.address else 0  # one more, so that a cluster that can grow knows that it should
-        while self._waiting and len(self._active) < self.board.slots + ahead:
+        extra = 1 if self.options.address else 0  # tells a cluster that can grow that it should
+        while self._waiting and len(self._active) < self.progress.slots + extra:
             entry = self._waiting.popleft()
-            entry.starting, need = True, self.needs[entry.run.name]
+            entry.starting = True
             actor = (
                 ray.remote(_Actor)
-                .options(num_cpus=self.terms.threads, num_gpus=self.terms.gpus, memory=need.memory, max_concurrency=3)
+                .options(
+                    num_cpus=self.options.threads,
+                    num_gpus=self.options.gpus,
+                    memory=self.estimates[entry.run.name].memory,
+                    max_concurrency=3,
+                )
                 .remote(self._request(entry))
             )
-            active = _Active(entry, actor, Inbox(entry.run.config.directory))
-            self._active[actor.place.remote()] = active
+            self._active[actor.place.remote()] = _ActiveRun(entry, actor, RunReceiver(entry.run.config.directory))
 
-    def _request(self, entry: Entry) -> Request:
+    def _request(self, entry: RunProgress) -> WorkerRequest:
         path = entry.run.config.directory.absolute()
-        return Request(
+        return WorkerRequest(
             config=to_json(replace(entry.run.config, run_dir=str(path))),
-            mark=str(self.sweep.mark.absolute()),
+            marker=str(self.sweep.marker.absolute()),
             token=self._token,
-            ship=self.terms.ship,
+            ship=self.options.ship,
             trusted=tuple(TRUSTED),
-            keep_replay=self.terms.keep_replay,
+            keep_replay=self.options.keep_replay,
         )
 
-    def _start(self, active: _Active, where: str, shared: bool) -> None:
-        """A worker has its place; one without our disk gets what the run has so far."""
+    def _start(self, active: _ActiveRun, where: str, shared: bool) -> None:
+        """A worker has its place; one that does not share the disk gets the files of the run."""
         entry, path = active.entry, active.entry.run.config.directory
-        names = [] if shared or not path.is_dir() else listing(path)
-        active.actor.start.remote([(name, ray.put(read_all(path, name))) for name in names])
+        names = [] if shared or not path.is_dir() else transfer_order(path)
+        active.actor.start_with.remote([(name, ray.put(read_run_file(path, name))) for name in names])
         entry.state, entry.starting, entry.where, entry.error = "running", False, where, None
-        self.sweep.tell("started", entry.run.name, where=where, attempt=entry.lost + 1)
+        self.sweep.append_event("started", entry.run.name, where=where, attempt=entry.lost + 1)
 
-    def _hear(self) -> None:
-        """Whatever news there are."""
+    def _collect(self) -> None:
+        """Process the answers that have arrived; wait a moment if there are none."""
         ready, _ = ray.wait(list(self._active), num_returns=len(self._active), timeout=0.0)
         if not ready:
             ready, _ = ray.wait(list(self._active), num_returns=1, timeout=0.2)
         for answer in ready:
             active = self._active.pop(answer)
             try:
-                news = ray.get(answer)
+                value = ray.get(answer)
             except ray.exceptions.RayTaskError as error:  # in our own code
-                self._leave(active, "failed", "failed", last_line(error))
+                self._leave(active, "failed", "failed", _last_line(error))
             except ray.exceptions.RayError as error:
-                self._lost(active, error)
+                self._died(active, error)
             else:
-                self._take(active, news)
+                self._answered(active, value)
 
-    def _take(self, active: _Active, news: News | tuple[str, bool]) -> None:
-        if isinstance(news, News):
-            active.inbox.put(news.items)
-            active.entry.at(news.steps, news.score)
-            if news.state is not None:
-                self._ended(active, news)
+    def _answered(self, active: _ActiveRun, value: WorkerReport | tuple[str, bool]) -> None:
+        if isinstance(value, WorkerReport):
+            active.receiver.put(value.items)
+            active.entry.update(value.steps, value.score)
+            if value.state is not None:
+                self._ended(active, value)
                 return
         else:
-            self._start(active, *news)
-        self._active[active.actor.news.remote(_NEWS)] = active
+            self._start(active, *value)
+        self._active[active.actor.report.remote(_REPORT)] = active
 
-    def _ended(self, active: _Active, news: News) -> None:
+    def _ended(self, active: _ActiveRun, report: WorkerReport) -> None:
         ray.kill(active.actor)  # it has nothing left to do
-        if news.state == "finished":
+        if report.state == "finished":
             self._leave(active, "done", "finished")
-        elif news.state == "interrupted":
+        elif report.state == "interrupted":
             self._leave(active, "stopped", "stopped")
         else:
-            self._leave(active, "failed", "failed", news.error)
+            self._leave(active, "failed", "failed", report.error)
 
-    def _lost(self, active: _Active, error: Exception) -> None:
-        """Its process or its node is gone: again from the last checkpoint, if it may."""
-        entry, reason = active.entry, why(error)
-        begun = not entry.starting
+    def _died(self, active: _ActiveRun, error: Exception) -> None:
+        """The process or node is gone: retry from the last checkpoint if retries are left."""
+        entry, reason = active.entry, failure_reason(error)
+        started = not entry.starting
         with suppress(ray.exceptions.RayError, ValueError):
             ray.kill(active.actor)
-        if self.board.stopping is not None:
+        if self.progress.stopping is not None:
             self._leave(active, "stopped", "stopped")
             return
-        if not begun and reason == NODE_DIED and entry.misplaced < _MISPLACED:
-            entry.misplaced += 1  # Ray took it to a node whose death it had not noticed: the same death, not another
+        if not started and reason == _NODE_DIED and entry.misplaced < _MAX_MISPLACED:
+            entry.misplaced += 1  # Ray chose a node whose death it had not noticed: the same death, not another
             entry.leave("waiting", entry.error)
             self._waiting.appendleft(entry)
             return
         entry.lost += 1
-        again = entry.lost <= self.terms.retries
-        self.sweep.tell("lost", entry.run.name, where=entry.where, error=reason)
-        if again:
-            self.board.notes.append(f"{entry.run.name}: {reason}; it goes on from its last checkpoint")
+        self.sweep.append_event("lost", entry.run.name, where=entry.where, error=reason)
+        if entry.lost <= self.options.retries:
+            self.progress.notes.append(f"{entry.run.name}: {reason}; resuming from its last checkpoint")
             entry.leave("waiting", reason)
             self._waiting.appendleft(entry)
         else:
-            self._leave(active, "failed", "failed", too_often(reason, entry.lost, self.terms.retries))
+            self._leave(active, "failed", "failed", _retries_used_up(reason, entry.lost, self.options.retries))
 
-    def _leave(self, active: _Active, state: Any, event: str, error: str | None = None) -> None:
+    def _leave(self, active: _ActiveRun, state: State, event: str, error: str | None = None) -> None:
         entry = active.entry
         entry.leave(state, error)
-        self.sweep.tell(event, entry.run.name, where=entry.where, error=error, lost=entry.lost)
+        self.sweep.append_event(event, entry.run.name, where=entry.where, error=error, lost=entry.lost)
 
-    def _ask_to_stop(self) -> None:
-        self.board.stopping = self.board.stopping or "asked to stop"
+    def _request_stop(self) -> None:
+        self.progress.stopping = self.progress.stopping or "stop requested"
         for answer, active in list(self._active.items()):
             if active.entry.state == "running":
                 active.actor.stop.remote()
-            else:  # not begun yet
+            else:  # not started yet
                 ray.kill(active.actor)
                 del self._active[answer]

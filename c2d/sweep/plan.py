@@ -1,43 +1,58 @@
-"""A plan: recipes × environments × seeds (× settings) → a list of configs, deduplicated, named and hashed.
+"""A plan: recipes × environments × seeds (× settings), expanded to a list of configs, deduplicated, named and hashed.
 
-Pure: nothing is written and nothing is started here.
+Pure: this module writes nothing and starts nothing. From top to bottom: what a plan is, its expansion, its environments
+and settings, ablations, and the built-in plans.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from c2d.config import FREE, Checkpointing, Config, default_config, to_json, validate
+from c2d.config import FREE, Checkpointing, Config, default_config, flat, from_json, to_json, validate
 from c2d.envs.games import BENCHMARK
 from c2d.envs.make import spec_of
 from c2d.envs.names import MINATAR_GAMES, resolve
 from c2d.envs.spec import EnvSpec
-from c2d.errors import UserError
+from c2d.errors import UserError, did_you_mean
+from c2d.recipes import parts
+from c2d.recipes.recipe import PARTS, Recipe, exchange
 from c2d.recipes.rows import RECIPES, adapt, find
-from c2d.sweep.settings import Settings, Value, with_settings
-from c2d.sweep.variants import Variant
+
+Value = int | float | bool | str | None | list[Any]
+Settings = Mapping[str, Value]  # by their names on the command line
+
+
+class Variant(NamedTuple):
+    """A recipe, or a modified one, with a name for tables and directories."""
+
+    name: str
+    recipe: str
+    change: Callable[[Recipe], Recipe] = lambda recipe: recipe
+    settings: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run, before it is multiplied out."""
+    """What to run, before expansion."""
 
     name: str
     variants: tuple[Variant, ...]
     envs: tuple[str, ...]  # names, or patterns such as minatar/*
     seeds: tuple[int, ...] = (1, 2, 3)
-    iterations: int | None = None  # None: what `c2d train` would do
-    steps: int | None = None  # of each run, rounded up to whole iterations; instead of iterations
+    iterations: int | None = None  # None: the default of `c2d train`
+    steps: int | None = None  # per run, rounded up to whole iterations; instead of iterations
     protocol: str | None = None
-    settings: Settings = field(default_factory=dict)  # of every run
-    grid: dict[str, tuple[Value, ...]] = field(default_factory=dict)  # every combination of these
+    settings: Settings = field(default_factory=dict)  # for every run
+    grid: dict[str, tuple[Value, ...]] = field(default_factory=dict)  # one run per combination
 
 
 class PlannedRun(NamedTuple):
@@ -49,104 +64,109 @@ class PlannedRun(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of its directory."""
+        """The name of its directory."""
         return self.config.directory.name
 
     @property
     def hash(self) -> str:
-        return fingerprint(self.config)
+        return config_hash(self.config)
 
 
-class Listing(NamedTuple):
-    """A plan multiplied out."""
+class ExpandedPlan(NamedTuple):
+    """All runs of a plan."""
 
     runs: list[PlannedRun]  # in the order in which they start
-    same: dict[str, str]  # variants left out on some environment, and the equal one that stands for them
+    duplicates: dict[str, str]  # variant omitted on some environment -> the identical variant that runs instead
 
 
-def fingerprint(config: Config) -> str:
-    """A hash of all that enters the results of a run, but for its length."""
+def config_hash(config: Config) -> str:
+    """A hash of everything that affects the results of a run, except its length."""
     facts = {name: value for name, value in to_json(config).items() if name not in FREE}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def multiply(plan: Plan, where: Path, threads: int = 1, device: str = "cpu") -> Listing:
-    """Every variant on every environment with every seed; all mistakes are told at once.
+# ------------------------------------------------------------------------------------------------------- expansion
 
-    Seeds are outermost: when the first is done everywhere there is a comparison, which the others make sharper.
+
+def multiply(plan: Plan, directory: Path, threads: int = 1, device: str = "cpu") -> ExpandedPlan:
+    """Every variant on every environment with every seed. All errors of the plan are reported together.
+
+    Seeds are the outermost loop: as soon as the first is done everywhere there is a comparison, and each further seed
+    sharpens it.
     """
-    mistakes = _Mistakes()
-    envs = _environments(plan.envs, mistakes)
+    errors = _ErrorCollector()
+    envs = _environments(plan.envs, errors)
     combinations = [dict(zip(plan.grid, values, strict=True)) for values in itertools.product(*plan.grid.values())]
-    rows = [(variant, chosen) for variant in plan.variants for chosen in combinations]
+    cases = [(variant, chosen) for variant in plan.variants for chosen in combinations]
     for variant in plan.variants:
-        mistakes.watch(find, variant.recipe)
-    _check_numbers(plan, mistakes)
-    bases: list[PlannedRun] = []
-    for base in _bases(plan, envs, mistakes):
-        for variant, chosen in rows:
-            made = mistakes.watch(_config, plan, base, variant, chosen)
-            bases += [] if made is None else [PlannedRun(variant_name(variant.name, chosen), made, base.spec)]
-    mistakes.tell(plan.name)
-    return _named(plan, bases, lambda name: {"threads": threads, "device": device, "run_dir": str(where / name)})
+        errors.attempt(find, variant.recipe)
+    _check_numbers(plan, errors)
+    unseeded: list[PlannedRun] = []
+    for base in _env_configs(plan, envs, errors):
+        for variant, chosen in cases:
+            config = errors.attempt(_config, plan, base, variant, chosen)
+            if config is not None:
+                unseeded.append(PlannedRun(variant_name(variant.name, chosen), config, base.spec))
+    errors.raise_if_any(plan.name)
+    return _with_seeds(plan, unseeded, {"threads": threads, "device": device}, directory)
 
 
-def _named(plan: Plan, bases: Sequence[PlannedRun], placed: Callable[[str], dict[str, Any]]) -> Listing:
-    """Each of `bases` with every seed, under its name; what is equal to an earlier one is left out."""
-    listing = Listing([], {})
-    seen: dict[str, str] = {}
-    names: dict[str, str] = {}
+def _with_seeds(plan: Plan, unseeded: Sequence[PlannedRun], changes: dict[str, Any], directory: Path) -> ExpandedPlan:
+    """Each run with every seed, under its name. A run identical to an earlier one is omitted."""
+    expanded = ExpandedPlan([], {})
+    variants: dict[str, str] = {}  # by hash
+    hashes: dict[str, str] = {}  # by name
     for seed in dict.fromkeys(plan.seeds):
-        for run in bases:
+        for run in unseeded:
             name = f"{run.config.env.replace('/', '-').replace(':', '-')}-{run.variant}-s{seed}"
             check_run_name(name)
-            config = replace(run.config, seed=seed, **placed(name))
-            key = fingerprint(config)
-            if key in seen:
-                if seen[key] != run.variant:
-                    listing.same[run.variant] = seen[key]
+            config = replace(run.config, seed=seed, run_dir=str(directory / name), **changes)
+            key = config_hash(config)
+            if key in variants:
+                if variants[key] != run.variant:
+                    expanded.duplicates[run.variant] = variants[key]
                 continue
-            if names.setdefault(name, key) != key:
-                raise UserError(f'plan {plan.name}: two different runs would be called "{name}"; name a variant anew')
-            seen[key] = run.variant
-            listing.runs.append(run._replace(config=config))
-    return listing
+            if hashes.setdefault(name, key) != key:
+                raise UserError(f'plan {plan.name}: two different runs have the name "{name}"; rename one variant')
+            variants[key] = run.variant
+            expanded.runs.append(run._replace(config=config))
+    return expanded
 
 
 def check_run_name(name: object) -> None:
-    """Refuse a name that is not one of a directory beside the others: it may come from a file."""
+    """Reject a name, possibly from a file, that is not that of a directory inside the sweep."""
     plain = isinstance(name, str) and name.isprintable() and 0 < len(name.encode(errors="replace")) <= 200
     if not plain or "/" in str(name) or str(name).startswith("."):
         raise UserError(
-            f"a run cannot be called {str(name)[:80]!r}; accepted: up to 200 letters and other signs, without / and "
-            "without a dot in front"
+            f"run name {str(name)[:80]!r} is not usable; accepted: up to 200 printable characters, no slash, no dot "
+            "in front"
         )
 
 
 def variant_name(name: str, chosen: Settings) -> str:
-    """The row's name with the settings that tell its runs apart."""
+    """The variant's name with the grid settings that distinguish its runs."""
     return "-".join([name, *(f"{setting}-{value}" for setting, value in chosen.items())])
 
 
-class _Base(NamedTuple):
+class _EnvConfig(NamedTuple):
     config: Config
     spec: EnvSpec
 
 
-def _bases(plan: Plan, envs: Sequence[str], mistakes: _Mistakes) -> list[_Base]:
-    """The environments' own part of the config, found once for all recipes."""
+def _env_configs(plan: Plan, envs: Sequence[str], errors: _ErrorCollector) -> list[_EnvConfig]:
+    """The part of the config that depends on the environment alone, computed once for all recipes."""
     recipe = next((v.recipe for v in plan.variants if v.recipe in RECIPES), "c2d")
-    bases: list[_Base] = []
+    bases: list[_EnvConfig] = []
     for env in envs:
-        config = mistakes.watch(default_config, env, recipe, plan.protocol)
+        config = errors.attempt(default_config, env, recipe, plan.protocol)
         if config is not None:
-            bases.append(_Base(config, spec_of(config.env, config.rules)))
+            bases.append(_EnvConfig(config, spec_of(config.env, config.rules)))
     return bases
 
 
-def _config(plan: Plan, base: _Base, variant: Variant, chosen: Settings) -> Config | None:
+def _config(plan: Plan, base: _EnvConfig, variant: Variant, chosen: Settings) -> Config | None:
     if variant.recipe not in RECIPES:
-        return None  # told already
+        return None  # already reported
     config = replace(
         base.config,
         recipe_name=variant.recipe,
@@ -166,11 +186,53 @@ def _config(plan: Plan, base: _Base, variant: Variant, chosen: Settings) -> Conf
     return config
 
 
+class _ErrorCollector:
+    """Collects errors so that all can be reported together."""
+
+    def __init__(self) -> None:
+        self.messages: dict[str, None] = {}
+
+    def attempt(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """The result, or None and one more error."""
+        try:
+            return function(*arguments)
+        except UserError as error:
+            self.messages[str(error)] = None
+            return None
+
+    def raise_if_any(self, plan: str) -> None:
+        lines = list(self.messages)
+        if len(lines) == 1:
+            raise UserError(lines[0])
+        if lines:
+            raise UserError(f"plan {plan} has {len(lines)} errors, nothing was started:\n  " + "\n  ".join(lines))
+
+
+def _check_numbers(plan: Plan, errors: _ErrorCollector) -> None:
+    def require(ok: bool, text: str) -> None:
+        if not ok:
+            errors.messages[text] = None
+
+    require(bool(plan.variants), "the plan has no recipe; `c2d recipes` lists them")
+    require(bool(plan.envs), "the plan has no environment; accepted: names and patterns such as minatar/*")
+    require(bool(plan.seeds), "the plan has no seed; --seeds 3 means 1, 2 and 3")
+    seeds = ", ".join(map(str, plan.seeds))
+    require(all(_is_natural(seed) for seed in plan.seeds), f"seeds are {seeds}; accepted: 0 or greater")
+    for name in ("iterations", "steps"):
+        value = getattr(plan, name)
+        require(value is None or value >= 1, f"{name} is {value}; accepted: at least 1")
+    require(plan.iterations is None or plan.steps is None, "a plan has either iterations or steps, not both")
+
+
+def _is_natural(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
 # ---------------------------------------------------------------------------------------------------- environments
 
 
 def known_environments() -> list[str]:
-    """What a pattern is compared with: the paper's 55 Atari games, MinAtar, toys, and what Gymnasium has."""
+    """The names that patterns match: the paper's 55 Atari games, MinAtar, toys, and Gymnasium's registry."""
     import gymnasium
 
     from c2d.envs.toy import TOYS
@@ -183,66 +245,198 @@ def known_environments() -> list[str]:
     ]
 
 
-def _environments(texts: Sequence[str], mistakes: _Mistakes) -> list[str]:
-    found: dict[str, None] = {}
+def _environments(texts: Sequence[str], errors: _ErrorCollector) -> list[str]:
+    names: dict[str, None] = {}
     for text in texts:
-        names = mistakes.watch(_expand, text)
-        found.update(dict.fromkeys(names or ()))
-    return list(found)
+        names.update(dict.fromkeys(errors.attempt(_expand_pattern, text) or ()))
+    return list(names)
 
 
-def _expand(text: str) -> list[str]:
+def _expand_pattern(text: str) -> list[str]:
     if not set("*?[") & set(text):
         return [resolve(text).canonical]
     names = [name for name in known_environments() if fnmatchcase(name, text)]
     if not names:
-        raise UserError(f'no environment is like "{text}"; patterns that find some: atari/*, minatar/*, toy/*')
+        raise UserError(f'no environment matches "{text}"; accepted: patterns such as atari/*, minatar/*, toy/*')
     return names
 
 
-# -------------------------------------------------------------------------------------------------------- mistakes
+# -------------------------------------------------------------------------------------------------------- settings
+
+# Settings that a plan has in another place: where.
+_ELSEWHERE = {"env": "envs", "recipe": "recipes", "seed": "seeds", "run-dir": "--out", "iterations": "iterations"}
+_ELSEWHERE |= {"protocol": "protocol", "threads": "--threads", "device": "--device"}
+_CONSTANTS = {"true": True, "false": False, "none": None, "null": None}
 
 
-class _Mistakes:
-    """Collected, so that all are told at once."""
+def with_settings(config: Config, settings: Settings) -> Config:
+    """The config with {"head": "quantile", "optim.learning-rate": 1e-4}, names as on the command line.
 
-    def __init__(self) -> None:
-        self.found: dict[str, None] = {}
+    Parts come first, since they determine which other settings exist.
+    """
+    exchanged = {name: str(value) for name, value in settings.items() if name in PARTS}
+    config = dataclasses.replace(config, recipe=exchange(config.recipe, exchanged))
+    tree = to_json(config)
+    for name, value in settings.items():
+        if name not in exchanged:
+            _put(tree, name, value)
+    changed: Config = from_json(tree)
+    return changed
 
-    def watch(self, make: Callable[..., Any], *arguments: Any) -> Any:
-        """The result, or None and one more mistake."""
+
+def _put(tree: dict[str, Any], name: str, value: Value) -> None:
+    if name in _ELSEWHERE:
+        raise UserError(f'"{name}" is not a setting of a plan; use {_ELSEWHERE[name]}')
+    known = set(flat(tree)) - set(_ELSEWHERE) - set(PARTS)
+    if name not in known:
+        raise UserError(f'unknown setting "{name}".{did_you_mean(name, known)} `c2d train ENV --help` lists them')
+    *path, last = name.replace("-", "_").split(".")
+    node = tree if (path or [last])[0] in tree else tree["recipe"]
+    for part in path:
+        node = node[part]
+    node[last] = parse_value(value) if isinstance(value, str) else value
+
+
+def parse_value(text: str) -> Value:
+    """The value that a text stands for: 3, 1e-4, True, None, or the text itself."""
+    if text.lower() in _CONSTANTS:
+        return _CONSTANTS[text.lower()]
+    for kind in (int, float):
         try:
-            return make(*arguments)
-        except UserError as error:
-            self.found[str(error)] = None
-            return None
-
-    def tell(self, plan: str) -> None:
-        lines = list(self.found)
-        if len(lines) == 1:
-            raise UserError(lines[0])
-        if lines:
-            raise UserError(f"plan {plan} has {len(lines)} mistakes, nothing was started:\n  " + "\n  ".join(lines))
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
-def _check_numbers(plan: Plan, mistakes: _Mistakes) -> None:
-    def require(ok: bool, text: str) -> None:
-        if not ok:
-            mistakes.found[text] = None
-
-    require(bool(plan.variants), "the plan names no recipe; `c2d recipes` lists them")
-    require(bool(plan.envs), "the plan names no environment, such as minatar/*")
-    require(bool(plan.seeds), "the plan names no seed; --seeds 3 means 1, 2 and 3")
-    require(all(_natural(seed) for seed in plan.seeds), f"seeds are {_words(plan.seeds)}; accepted: 0 or greater")
-    for name in ("iterations", "steps"):
-        value = getattr(plan, name)
-        require(value is None or value >= 1, f"{name} is {value}; accepted: at least 1")
-    require(plan.iterations is None or plan.steps is None, "a plan has either iterations or steps, not both")
+def split_names(text: str) -> list[str]:
+    """ "c2d,c51" -> ["c2d", "c51"]"""
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def _natural(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+# ------------------------------------------------------------------------------------------------------- ablations
 
 
-def _words(values: Iterable[object]) -> str:
-    return ", ".join(map(str, values))
+def ablations(recipe_name: str, recipe: Recipe) -> list[Variant]:
+    """The recipe, and the recipe without each of its ingredients."""
+    removals: dict[str, tuple[bool, Callable[[Recipe], Recipe]]] = {
+        "n-step": (recipe.n_step > 1, lambda r: replace(r, n_step=1)),
+        "priorities": (
+            isinstance(recipe.sampler, parts.Prioritized),
+            lambda r: replace(r, sampler=parts.Uniform()),
+        ),
+        "double": (isinstance(recipe.bootstrap, parts.Double), lambda r: replace(r, bootstrap=parts.Greedy())),
+        "munchausen": (
+            isinstance(recipe.bootstrap, parts.Munchausen),
+            lambda r: replace(r, bootstrap=parts.Greedy()),
+        ),
+        "noise": (recipe.noisy, _without_noise),
+        "dueling": (recipe.dueling, lambda r: replace(r, dueling=False)),
+        "phi": (recipe.phi.kind != "identity", lambda r: replace(r, phi=parts.PhiSpec("identity"))),
+        "embedding": (
+            isinstance(recipe.head, parts.Conjugated) and recipe.head.embedding > 0,
+            lambda r: replace(r, head=replace(r.head, embedding=0)),  # type: ignore[call-arg, arg-type]
+        ),
+    }
+    present = {name: change for name, (has, change) in removals.items() if has}
+    without = [Variant(f"{recipe_name}-no-{name}", recipe_name, change) for name, change in present.items()]
+    return [Variant(recipe_name, recipe_name), *without]
+
+
+def _without_noise(recipe: Recipe) -> Recipe:
+    """ε-greedy exploration instead, as in the paper."""
+    schedule = replace(recipe.schedule, epsilon_initial=1.0, epsilon_min=0.01, epsilon_eval=0.001)
+    return replace(recipe, noisy=False, schedule=schedule)
+
+
+def ablation_plan(recipe: str) -> Plan:
+    """A recipe and the recipe without each of its ingredients, on MinAtar Breakout."""
+    variants = tuple(ablations(recipe, find(recipe)))
+    return Plan(f"ablate-{recipe}", variants, ("minatar/breakout",), (1, 2, 3), steps=100_000)
+
+
+# -------------------------------------------------------------------------------------------------- built-in plans
+
+
+def _head(**changes: object) -> Callable[[Recipe], Recipe]:
+    return lambda recipe: replace(recipe, head=dataclasses.replace(recipe.head, **changes))  # type: ignore[arg-type]
+
+
+def _phi(kind: str, clip: float | None = None) -> Callable[[Recipe], Recipe]:
+    return lambda recipe: replace(recipe, phi=parts.PhiSpec(kind), clip_reward=clip)
+
+
+def _beta(value: float) -> Callable[[Recipe], Recipe]:
+    return lambda recipe: replace(recipe, phi=replace(recipe.phi, beta=value))
+
+
+# The design claims of the paper (C2D, Sec. "Evaluation" and appendix), at the scale of MinAtar.
+_PAPER_CLAIMS: tuple[Variant, ...] = (
+    Variant("c2d", "c2d"),
+    Variant("c2d-no-embedding", "c2d", _head(embedding=0)),
+    Variant("c2d-alpha-fixed", "c2d", _head(train_alpha=False)),
+    Variant("c2d-support-fixed", "c2d", _head(train_atoms=False, train_alpha=False)),
+    Variant("c51-cramer", "c51", lambda recipe: replace(recipe, loss=parts.Cramer())),
+    Variant("c2d-identity-clipped", "c2d", _phi("identity", clip=1.0)),
+    Variant("c2d-identity-raw", "c2d", _phi("identity")),
+    Variant("c2d-h", "c2d", _phi("h")),
+    Variant("c2d-norm-column", "c2d", lambda recipe: replace(recipe, encoder=parts.MinAtar(norm="column"))),
+    Variant("c2d-norm-channel", "c2d", lambda recipe: replace(recipe, encoder=parts.MinAtar(norm="channel"))),
+    Variant("c2d-orthogonal", "c2d", lambda recipe: replace(recipe, initializer="orthogonal")),
+    # the search for β, α and c by early progress
+    *(Variant(f"c2d-beta-{beta:g}", "c2d", _beta(beta)) for beta in (1.0, 1.5, 3.0)),
+    *(Variant(f"c2d-alpha-{alpha:g}", "c2d", _head(alpha=alpha)) for alpha in (10.0, 25.0, 100.0)),
+    *(Variant(f"c2d-c-{c:g}", "c2d", _head(c=c)) for c in (1.0, 2.5, 10.0)),
+)
+_MINATAR: tuple[Variant, ...] = tuple(
+    Variant(name, name) for name in ("dqn-adam", "c51", "qr-dqn", "iqn", "rainbow", "c2d", "rainbow-c2d")
+)
+# What holds C2D back on MinAtar, if anything does: one setting changed at a time.
+_MINATAR_C2D: tuple[Variant, ...] = (
+    Variant("c2d", "c2d"),
+    Variant("c2d-3-steps", "c2d", settings={"n-step": 3}),
+    *(Variant(f"c2d-rate-{rate:g}", "c2d", settings={"optim.learning-rate": rate}) for rate in (2.5e-4, 4e-3)),
+    Variant("c2d-eps-1e-8", "c2d", settings={"optim.eps": 1e-8}),
+    Variant("c2d-alpha-10", "c2d", settings={"head.alpha": 10.0}),
+    *(Variant(f"c2d-beta-{beta:g}", "c2d", settings={"phi.beta": beta}) for beta in (1.0, 4.0)),
+)
+# The paper's comparison (C2D, Sec. "Scores and Baselines").
+_PAPER: tuple[Variant, ...] = tuple(Variant(name, name) for name in ("c2d", "c51", "iqn", "rainbow", "dqn"))
+_SMOKE: tuple[Variant, ...] = (Variant("c2d", "c2d"), Variant("c51", "c51"))
+
+_TWO_GAMES = ("minatar/breakout", "minatar/space_invaders")
+_QUICK = {"schedule.steps-per-iteration": 1_000, "schedule.random-history": 200}
+
+# name -> (plan, one line of description)
+PLANS: dict[str, tuple[Callable[[], Plan], str]] = {
+    "paper": (
+        lambda: Plan("paper", _PAPER, tuple(f"atari/{game}" for game in BENCHMARK), (1, 2, 3)),
+        "the paper's study: 55 Atari games, 3 seeds, C2D, C51, IQN, Rainbow and DQN, 200M frames each",
+    ),
+    "minatar": (
+        lambda: Plan("minatar", _MINATAR, _TWO_GAMES, (1, 2), steps=100_000),
+        "the main algorithms on two MinAtar games, 100,000 steps",
+    ),
+    "minatar-c2d": (
+        lambda: Plan("minatar-c2d", _MINATAR_C2D, ("minatar/breakout",), (1, 2), steps=100_000),
+        "C2D on MinAtar Breakout with one setting changed at a time",
+    ),
+    "paper-claims": (
+        lambda: Plan("paper-claims", _PAPER_CLAIMS, _TWO_GAMES, (1, 2), steps=100_000),
+        "the paper's design claims on two MinAtar games",
+    ),
+    "ablate-rainbow-c2d": (lambda: ablation_plan("rainbow-c2d"), "rainbow-c2d without each of its ingredients"),
+    "smoke": (
+        lambda: Plan("smoke", _SMOKE, ("toy/sure", "minatar/breakout"), (1,), iterations=2, settings=_QUICK),
+        "four runs of a few seconds, to check that everything works",
+    ),
+}
+
+
+def builtin_plan(name: str) -> Plan:
+    if name not in PLANS:
+        hint = did_you_mean(name, PLANS)
+        raise UserError(
+            f'unknown plan "{name}".{hint} Plans: {", ".join(PLANS)}; or a file that ends in .toml, .yaml or .yml'
+        )
+    return PLANS[name][0]()

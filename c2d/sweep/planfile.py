@@ -1,14 +1,14 @@
-"""Plans from files, TOML or YAML, read by loaders that make plain values only.
+"""Plans from TOML or YAML files, read by loaders that create plain values only.
 
 name = "rates"
 recipes = ["c2d", "c51"]
 envs = ["minatar/*", "gym/CartPole-v1"]
 seeds = 3                                   # 1, 2 and 3; or a list
 iterations = 10                             # or steps = 100000
-settings = { "schedule.batch-size" = 64 }   # of every run, by their names on the command line
+settings = { "schedule.batch-size" = 64 }   # for every run, names as on the command line
 grid = { "optim.learning-rate" = [1e-4, 5e-5] }
 
-[[variants]]                                # rows beside, or instead of, recipes
+[[variants]]                                # in addition to recipes, or instead
 name = "c2d-quantiles"
 recipe = "c2d"
 settings = { "head" = "quantile", "loss" = "quantile-huber" }
@@ -25,11 +25,10 @@ from c2d.envs.names import require_trusted_env
 from c2d.errors import UserError, did_you_mean
 from c2d.files import read_text
 from c2d.recipes.user_code import TRUSTED
-from c2d.sweep.plan import Plan
-from c2d.sweep.variants import Variant
+from c2d.sweep.plan import Plan, Variant, split_names
 
 SUFFIXES = (".toml", ".yaml", ".yml")
-_LARGEST = 1 << 20  # bytes
+_MAX_BYTES = 1 << 20
 _LIST = (list, str)
 _KEYS: dict[str, Any] = {
     "name": str, "recipes": _LIST, "envs": _LIST, "seeds": (int, list), "iterations": int, "steps": int,
@@ -40,13 +39,13 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]*")
 
 
 def read_plan(path: Path, named_envs: tuple[str, ...] = ()) -> Plan:
-    """The plan in a file. An environment class of the user's own must be among `named_envs`, on the command line."""
+    """The plan in a file. Environment classes of the user's own must be among `named_envs`, the command line's."""
     try:
         value = _load(path)
     except OSError as error:
         raise UserError(f"plan {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise UserError(f"plan {path} cannot be read: it is no text in UTF-8") from None
+        raise UserError(f"plan {path} cannot be read: it is not UTF-8 text") from None
     try:
         return _plan(value, path.stem, named_envs)
     except UserError as error:
@@ -54,37 +53,37 @@ def read_plan(path: Path, named_envs: tuple[str, ...] = ()) -> Plan:
 
 
 def _load(path: Path) -> Any:
-    text = read_text(path, _LARGEST)
+    text = read_text(path, _MAX_BYTES)
     if path.suffix == ".toml":
         try:
             return tomllib.loads(text)
         except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
-            raise UserError(f"plan {path} is no TOML: {error}") from None
+            raise UserError(f"plan {path} is not TOML: {error}") from None
     try:
         import yaml
     except ImportError:
-        raise UserError("plans in YAML need PyYAML: pip install 'c2d[cluster]', or write it as TOML") from None
+        raise UserError("plans in YAML need PyYAML: pip install 'c2d[cluster]', or use TOML") from None
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UserError(f"plan {path} is no plain YAML: {' '.join(str(error).split())}") from None
+        raise UserError(f"plan {path} is not plain YAML: {' '.join(str(error).split())}") from None
 
 
 def _plan(value: Any, stem: str, named_envs: tuple[str, ...]) -> Plan:
     _check(value, _KEYS, "a plan")
     variants = [Variant(name, name) for name in _strings(value.get("recipes", []), "recipes")]
-    for number, row in enumerate(value.get("variants", []), 1):
-        _check(row, _VARIANT, f"variant {number}")
-        if not _NAME.fullmatch(str(row.get("name", ""))) or "recipe" not in row:
+    for number, item in enumerate(value.get("variants", []), 1):
+        _check(item, _VARIANT, f"variant {number}")
+        if not _NAME.fullmatch(str(item.get("name", ""))) or "recipe" not in item:
             raise UserError(f"variant {number} needs a recipe, and a name of letters, digits and . _ = + -")
-        variants.append(Variant(row["name"], row["recipe"], settings=dict(row.get("settings", {}))))
+        variants.append(Variant(item["name"], item["recipe"], settings=dict(item.get("settings", {}))))
     envs = _strings(value.get("envs", []), "envs")
     for env in envs:
         require_trusted_env(env, env if env in named_envs else None, flag="--envs ")
     grid = {str(key): tuple(choices) if isinstance(choices, list) else (choices,)
             for key, choices in value.get("grid", {}).items()}  # fmt: skip
     settings = dict(value.get("settings", {}))
-    _refuse_code(settings, grid, variants)
+    _reject_untrusted_code(settings, grid, variants)
     name = str(value.get("name", stem))
     if not _NAME.fullmatch(name):
         raise UserError(f'name is "{name}"; accepted: letters, digits and . _ = + -')
@@ -101,13 +100,13 @@ def _plan(value: Any, stem: str, named_envs: tuple[str, ...]) -> Plan:
     )
 
 
-def _refuse_code(settings: dict[str, Any], grid: dict[str, tuple[Any, ...]], variants: list[Variant]) -> None:
+def _reject_untrusted_code(settings: dict[str, Any], grid: dict[str, tuple[Any, ...]], variants: list[Variant]) -> None:
     """A φ of the user's own is imported only if the command line names it."""
     kinds = [settings.get("phi.kind"), *grid.get("phi.kind", ()), *(v.settings.get("phi.kind") for v in variants)]
     for kind in kinds:
         if isinstance(kind, str) and ":" in kind and kind not in TRUSTED:
             raise UserError(
-                f"φ is {kind}, code that is not imported because a file names it; if you trust it, add "
+                f"φ is {kind}, code that is not imported because a file names it; to allow it, add "
                 f"--set phi.kind={kind}"
             )
 
@@ -128,7 +127,7 @@ _KINDS = {str: "text", list: "a list", int: "a whole number", dict: "a table"}
 
 
 def _strings(value: Any, key: str) -> list[str]:
-    items = split(value) if isinstance(value, str) else value
+    items = split_names(value) if isinstance(value, str) else value
     if not all(isinstance(item, str) for item in items):
         raise UserError(f"{key} is {items!r}; accepted: a list of names")
     return list(items)
@@ -136,8 +135,3 @@ def _strings(value: Any, key: str) -> list[str]:
 
 def _seeds(value: Any) -> tuple[int, ...]:
     return tuple(range(1, value + 1)) if isinstance(value, int) else tuple(value)
-
-
-def split(text: str) -> list[str]:
-    """ "c2d,c51" → ["c2d", "c51"]"""
-    return [word.strip() for word in text.split(",") if word.strip()]

@@ -1,9 +1,9 @@
-"""A run directory copied piece by piece while it is being written, for machines that share no file system.
+"""Copies a run directory chunk by chunk while it is being written, for machines that share no file system.
 
-What a checkpoint consists of never changes once it has its name (training/checkpoint.py), and an old one goes only
-after a newer one is whole. So it is enough to send files in the right order: the replay's first, then the
-checkpoint, whose directory gets its name when its last file is there; and to delete on the other side only after a
-look at the directory of which every file could be read.
+The files of a checkpoint never change once it has its name (training/checkpoint.py), and an old checkpoint is deleted
+only after a newer one is complete. So it is enough to send files in the right order: first the replay's, then the
+checkpoint's, whose directory gets its name when its last file has arrived; and to delete on the receiving side only
+after a listing of which every file could be read.
 """
 
 from __future__ import annotations
@@ -17,144 +17,147 @@ from typing import NamedTuple
 from c2d.files import kind_of, make_directory, names_inside, open_inside, write_atomically
 from c2d.training.checkpoint import Checkpoints
 
-PIECE = 16 << 20  # bytes
-_OWN = ("checkpoints", "replay")  # where files are deleted as well: what came by an outbox, or a run wrote
+CHUNK = 16 << 20  # bytes
+_MANAGED = ("checkpoints", "replay")  # where the receiver also deletes files: those it received or a run wrote
 _LAST = "manifest.json"
 
 
-class Piece(NamedTuple):
-    """Part of a file; the file is whole when offset + len(data) = size."""
+class FileChunk(NamedTuple):
+    """Part of a file; the file is complete when offset + len(data) = size."""
 
-    path: str  # within the run directory
+    path: str  # relative to the run directory
     offset: int
     size: int
     data: bytes
 
 
-class Look(NamedTuple):
-    """The names in the directory, all of which have been sent."""
+class SentFiles(NamedTuple):
+    """The names of all files in the directory; all have been sent."""
 
-    present: tuple[str, ...]
+    names: tuple[str, ...]
 
 
-def listing(run: Path) -> list[str]:
-    """The files of a run, in the order in which they are to be sent; the lock, and what is half written, left out.
+def transfer_order(run: Path) -> list[str]:
+    """The files of a run in the order in which they are sent, without the lock and partial files.
 
-    The names of checkpoints are read first: whatever they need is then either there, or they are gone themselves.
+    The names of checkpoints are read first: what they need then either exists, or they are gone themselves.
     """
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for part in ("checkpoints", "replay", ""):
-        top = run / part
-        found[part] = sorted(_files(top, run, deep=bool(part) or None), key=lambda name: (name.endswith(_LAST), name))
-    return [*found["replay"], *found["checkpoints"], *found[""]]
+        names[part] = sorted(_files(run / part, run), key=lambda name: (name.endswith(_LAST), name))
+    return [*names["replay"], *names["checkpoints"], *names[""]]
 
 
-def _files(top: Path, run: Path, deep: bool | None) -> Iterator[str]:
+def _files(top: Path, run: Path) -> Iterator[str]:
     for directory, inner, names in os.walk(top) if kind_of(top) == "directory" or top == run else ():
         here = Path(directory)
-        inner[:] = [name for name in inner if not name.startswith(".")]
-        if deep is None and here == run:
-            inner[:] = [name for name in inner if name not in _OWN]
+        inner[:] = [name for name in inner if not name.startswith(".") and not (here == run and name in _MANAGED)]
         for name in names:
             plain = not name.startswith(".") and not name.endswith(".tmp") and name != "lock"
             if plain and kind_of(here / name) == "file":
                 yield (here / name).relative_to(run).as_posix()
 
 
-class Outbox:
-    """What the other side does not have yet."""
+# --------------------------------------------------------------------------------------------------------- sending
+
+
+class RunSender:
+    """Finds what the receiver does not have yet."""
 
     def __init__(self, run: Path) -> None:
-        """The other side has what is in the directory now."""
+        """The receiver has what is in the directory now."""
         self.run = run
-        self._sent: dict[str, tuple[int, ...]] = {name: self._stamp(name) for name in listing(run)}
-        self._todo: Iterator[Piece | Look] | None = None
+        self._sent: dict[str, tuple[int, ...]] = {name: self._stamp(name) for name in transfer_order(run)}
+        self._pending: Iterator[FileChunk | SentFiles] | None = None
 
-    def take(self, limit: int = PIECE) -> list[Piece | Look]:
-        """Up to about `limit` bytes of what is new; nothing only if nothing is."""
-        taken: list[Piece | Look] = []
+    def take(self, limit: int = CHUNK) -> list[FileChunk | SentFiles]:
+        """Up to about `limit` bytes of new data; empty only if there is none."""
+        taken: list[FileChunk | SentFiles] = []
         size = 0
         while True:
-            if self._todo is None:
-                self._todo = self._round()
+            if self._pending is None:
+                self._pending = self._round()
             try:
-                for item in self._todo:
+                for item in self._pending:
                     taken.append(item)
-                    size += len(item.data) if isinstance(item, Piece) else 0
+                    size += len(item.data) if isinstance(item, FileChunk) else 0
                     if size >= limit:
                         return taken
-            except FileNotFoundError:  # a newer checkpoint has taken the place of this one: look again
-                self._todo = None
+            except FileNotFoundError:  # a newer checkpoint has replaced this one: list again
+                self._pending = None
             else:
-                self._todo = None
+                self._pending = None
                 return taken
 
     @property
     def busy(self) -> bool:
-        """Whether there is more to take at once."""
-        return self._todo is not None
+        """Whether there is more to take immediately."""
+        return self._pending is not None
 
-    def _round(self) -> Iterator[Piece | Look]:
-        names = listing(self.run)
+    def _round(self) -> Iterator[FileChunk | SentFiles]:
+        names = transfer_order(self.run)
         changed = [name for name in names if self._sent.get(name) != self._stamp(name)]
-        gone = set(self._sent) - set(names)
+        deleted = set(self._sent) - set(names)
         for name in changed:
             stamp = self._stamp(name)
-            yield from _pieces(self.run, name)
+            yield from _chunks(self.run, name)
             self._sent[name] = stamp
-        if changed or gone:
+        if changed or deleted:
             self._sent = {name: stamp for name, stamp in self._sent.items() if name in set(names)}
-            yield Look(tuple(names))
+            yield SentFiles(tuple(names))
 
     def _stamp(self, name: str) -> tuple[int, ...]:
         status = (self.run / name).lstat()
-        return status.st_mtime_ns, status.st_size, status.st_ino  # clocks of file systems are coarse
+        return status.st_mtime_ns, status.st_size, status.st_ino  # the clocks of file systems are coarse
 
 
-def _pieces(run: Path, name: str) -> Iterator[Piece]:
+def _chunks(run: Path, name: str) -> Iterator[FileChunk]:
     with open(open_inside(run, name), "rb") as file:
-        size = os.fstat(file.fileno()).st_size  # of a file that grows: as much as there was
+        size = os.fstat(file.fileno()).st_size  # of a file that grows: its present size
         offset = 0
         while True:
-            data = file.read(min(PIECE, size - offset))
-            yield Piece(name, offset, size, data)
+            data = file.read(min(CHUNK, size - offset))
+            yield FileChunk(name, offset, size, data)
             offset += len(data)
             if offset >= size or not data:
                 return
 
 
-def read_all(run: Path, name: str) -> bytes:
-    """A file of a run as it is now."""
+def read_run_file(run: Path, name: str) -> bytes:
+    """A file of a run in its present state."""
     with open(open_inside(run, name), "rb") as file:
         return file.read(os.fstat(file.fileno()).st_size)
 
 
-class Inbox:
-    """Puts together what an outbox sends. Whatever happens, a checkpoint is there whole or not at all."""
+# ------------------------------------------------------------------------------------------------------- receiving
+
+
+class RunReceiver:
+    """Assembles what a sender sends. At every moment a checkpoint is complete or absent."""
 
     def __init__(self, run: Path) -> None:
         self.run = run
         self._written: set[Path] = set()
-        self._parts: dict[str, bytearray] = {}
+        self._partial: dict[str, bytearray] = {}
 
-    def put(self, items: Iterable[Piece | Look]) -> None:
+    def put(self, items: Iterable[FileChunk | SentFiles]) -> None:
         for item in items:
-            if isinstance(item, Look):
-                self._delete(item.present)
+            if isinstance(item, SentFiles):
+                self._delete_others(item.names)
             else:
                 self._add(item)
 
-    def _add(self, piece: Piece) -> None:
-        part = self._parts.setdefault(piece.path, bytearray())
-        if piece.offset == 0:
-            part.clear()
-        if piece.offset != len(part):
-            del self._parts[piece.path]  # of a file that changed while it was sent; it comes again
+    def _add(self, chunk: FileChunk) -> None:
+        partial = self._partial.setdefault(chunk.path, bytearray())
+        if chunk.offset == 0:
+            partial.clear()
+        if chunk.offset != len(partial):
+            del self._partial[chunk.path]  # the file changed while it was sent; it will be sent again
             return
-        part += piece.data
-        if len(part) >= piece.size:
-            del self._parts[piece.path]
-            self._place(_inside(piece.path), bytes(part))
+        partial += chunk.data
+        if len(partial) >= chunk.size:
+            del self._partial[chunk.path]
+            self._place(_relative(chunk.path), bytes(partial))
 
     def _place(self, name: PurePosixPath, data: bytes) -> None:
         target = self.run / name
@@ -176,10 +179,10 @@ class Inbox:
             make_directory(self.run / above)
         write_atomically(target, data)
 
-    def _delete(self, present: Iterable[str]) -> None:
-        kept = {self.run / _inside(name) for name in present}
+    def _delete_others(self, names: Iterable[str]) -> None:
+        kept = {self.run / _relative(name) for name in names}
         directories = {path.parent for path in kept}
-        checkpoints, replay = (self.run / part for part in _OWN)
+        checkpoints, replay = (self.run / part for part in _MANAGED)
         for name in names_inside(self.run, checkpoints.name, directories=True):
             if checkpoints / name not in directories and not name.startswith("."):
                 self._remove(checkpoints / name)
@@ -190,7 +193,7 @@ class Inbox:
         Checkpoints(self.run).journal.prune({path.name for path in kept if path.parent == replay})
 
     def _remove(self, checkpoint: Path) -> None:
-        """What its manifest lists, and what came by an outbox."""
+        """Delete the files in its manifest, and those that were received."""
         Checkpoints(self.run).remove(checkpoint)
         if kind_of(checkpoint) == "directory":
             for path in [path for path in self._written if path.parent == checkpoint]:
@@ -200,8 +203,8 @@ class Inbox:
                 checkpoint.rmdir()
 
 
-def _inside(name: str) -> PurePosixPath:
+def _relative(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise ValueError(f"{name} is no place within a run")
+        raise ValueError(f"{name!r} is not a path inside a run")
     return path

@@ -1,4 +1,4 @@
-"""One run in a process of its own, wherever that is: asked for news, told to stop. Knows nothing of Ray."""
+"""One run in a process of its own, on any machine: it reports its progress and stops on request. Does not use Ray."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from c2d.config import Config, from_json
 from c2d.errors import UserError
 from c2d.files import open_own, read_file
 from c2d.recipes.user_code import TRUSTED
-from c2d.sweep.transfer import Inbox, Look, Outbox, Piece
+from c2d.sweep.transfer import FileChunk, RunReceiver, RunSender, SentFiles
 from c2d.training.checkpoint import Checkpoints
 from c2d.training.lock import InUse, locked
 from c2d.training.memory import keep_memory
@@ -29,105 +29,110 @@ from c2d.training.run import run
 from c2d.training.rundir import RunDir
 from c2d.training.session import Session
 
-_PATIENCE = 60.0  # seconds for a dead process on a dead node to let go of the run directory
+_LOCK_TIMEOUT = 60.0  # seconds for the process of a dead node to release the run directory
 
 
-class Request(NamedTuple):
-    """What a worker is to do."""
+class WorkerRequest(NamedTuple):
+    """What a worker has to do."""
 
     config: dict[str, Any]  # in its JSON form; run_dir is an absolute path
-    mark: str  # a file beside the run directories, by which a worker knows that it sees the same disk
-    token: str  # what is in it
-    ship: bool  # copy results through Ray even if the disk is the same
+    marker: str  # a file next to the run directories, by which a worker recognizes that it shares the disk
+    token: str  # the content of that file
+    ship: bool  # copy results through Ray even if the disk is shared
     trusted: tuple[str, ...] = ()  # code that the user named on the command line
     keep_replay: bool = True
 
 
-class News(NamedTuple):
-    """How a run is doing."""
+class WorkerReport(NamedTuple):
+    """The progress of a run."""
 
     pid: int
-    steps: int  # made, random ones included
+    steps: int  # including random ones
     score: float | None  # of the last whole iteration
-    items: list[Piece | Look]  # files on their way
-    state: str | None  # how it ended; None while it goes on
+    items: list[FileChunk | SentFiles]  # for the receiver
+    state: str | None  # how it ended; None while it runs
     error: str | None
 
 
-class Trainer:
-    """A run in a thread, so that its owner can be answered meanwhile."""
+class RunWorker:
+    """Trains in a thread, so that it can report meanwhile."""
 
-    def __init__(self, request: Request, own_process: bool = False) -> None:
+    def __init__(self, request: WorkerRequest, own_process: bool = False) -> None:
         TRUSTED.update(request.trusted)
         config: Config = from_json(request.config)
-        self.shared = not request.ship and _same_disk(request)  # whether it works in the sweep's own directory
+        self.shared = not request.ship and _shares_disk(request)  # if so, it works in the sweep's own directory
         self._path = config.directory if self.shared else _scratch(request, config.directory.name)
         self._config = replace(config, run_dir=str(self._path))
         self._keep_replay, self._own_process = request.keep_replay, own_process
-        self._outbox: Outbox | None = None
-        self._watch, self._stop = _Watch(), threading.Event()
+        self._sender: RunSender | None = None
+        self._progress, self._stop = _Progress(), threading.Event()
         self._ended: queue.SimpleQueue[tuple[str, str | None]] = queue.SimpleQueue()
         self._end: tuple[str, str | None] | None = None
         if own_process:
-            threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
+            threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
 
-    def begin(self, files: Sequence[tuple[str, Any]] = (), fetch: Callable[[Any], bytes] = bytes) -> None:
-        """Start. `files`: what the run has so far, if the disk is another: names, and what `fetch` makes bytes of."""
+    def start(self, files: Sequence[tuple[str, Any]] = (), fetch: Callable[[Any], bytes] = bytes) -> None:
+        """Begin or resume the run. `files`: names and handles of its files if the disk is not shared.
+
+        `fetch` returns the bytes of a handle.
+        """
         try:
             if not self.shared:
-                inbox = Inbox(self._path)
+                receiver = RunReceiver(self._path)
                 for name, handle in files:
                     data = fetch(handle)
-                    inbox.put([Piece(name, 0, len(data), data)])
+                    receiver.put([FileChunk(name, 0, len(data), data)])
                 self._path.mkdir(parents=True, exist_ok=True)
-                self._outbox = Outbox(self._path)
+                self._sender = RunSender(self._path)
             threading.Thread(target=self._work, daemon=True).start()
         except Exception as failure:
-            self._ended.put(("failed", _words(failure)))
+            self._ended.put(("failed", _one_line(failure)))
 
     def stop(self) -> None:
-        """Save everything and end."""
+        """Ask the run to save everything and end."""
         self._stop.set()
 
-    def news(self, wait: float = 1.0) -> News:
-        """After `wait` seconds, or at once when there is something to tell."""
+    def report(self, wait: float = 1.0) -> WorkerReport:
+        """Returns after `wait` seconds, or at once if the run has ended."""
         if self._end is None:
-            busy = self._outbox is not None and self._outbox.busy
+            busy = self._sender is not None and self._sender.busy
             try:
                 self._end = self._ended.get(timeout=0.001 if busy else wait)
             except queue.Empty:
-                return self._news(None, None)
-        if self._outbox is not None and (items := self._outbox.take()):
-            return self._news(None, None, items)
+                return self._report(None, None)
+        if self._sender is not None and (items := self._sender.take()):
+            return self._report(None, None, items)
         if not self.shared:
             shutil.rmtree(self._path, ignore_errors=True)
-        return self._news(*self._end)
+        return self._report(*self._end)
 
-    def _news(self, state: str | None, error: str | None, items: list[Piece | Look] | None = None) -> News:
+    def _report(
+        self, state: str | None, error: str | None, items: list[FileChunk | SentFiles] | None = None
+    ) -> WorkerReport:
         if items is None:
-            items = self._outbox.take() if self._outbox is not None and state is None else []
-        return News(os.getpid(), self._watch.steps, self._watch.score, items, state, error)
+            items = self._sender.take() if self._sender is not None and state is None else []
+        return WorkerReport(os.getpid(), self._progress.steps, self._progress.score, items, state, error)
 
     def _work(self) -> None:
         state, error = "failed", None
         if self._own_process:
             keep_memory()
-        with _log(self._path, self._own_process) as say:
-            self._watch.say = say
+        with _open_log(self._path, self._own_process) as log:
+            self._progress.log = log
             try:
-                say(f"process {os.getpid()} begins")
+                log(f"process {os.getpid()} starts")
                 state = self._train(self._config)
-                say(state)
+                log(state)
             except BaseException as failure:
-                error = _words(failure)
-                say(error if isinstance(failure, UserError) else traceback.format_exc())
+                error = _one_line(failure)
+                log(error if isinstance(failure, UserError) else traceback.format_exc())
         self._ended.put((state, error))
 
     def _train(self, config: Config) -> str:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _LOCK_TIMEOUT
         while True:
             try:
-                result = run(config, [self._watch], self._stop)
+                result = run(config, [self._progress], self._stop)
                 break
             except InUse:
                 if time.monotonic() > deadline or self._stop.is_set():
@@ -139,18 +144,18 @@ class Trainer:
         return result.state
 
 
-def _follow(parent: int) -> None:
-    """End with the process that started this one: a run on a dead node must not go on, nor keep its directory."""
+def _exit_with_parent(parent: int) -> None:
+    """Exit when the process that started this one ends: a run on a dead node must stop and release its directory."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
 
 
-class _Watch(Observer):
-    """Remembers where the run is."""
+class _Progress(Observer):
+    """Remembers the steps and the score of the run."""
 
     def __init__(self) -> None:
-        self.say: Callable[[str], None] = lambda _: None
+        self.log: Callable[[str], None] = lambda _: None
         self.score: float | None = None
         self._session: Session | None = None
 
@@ -162,20 +167,20 @@ class _Watch(Observer):
         self._session = session
 
     def notice(self, text: str, warning: bool = False) -> None:
-        self.say(f"warning: {text}" if warning else text)
+        self.log(f"warning: {text}" if warning else text)
 
     def iterated(self, record: dict[str, Any]) -> None:
         self.score = record["mean_score"]
 
 
 @contextmanager
-def _log(path: Path, own_process: bool) -> Iterator[Callable[[str], None]]:
-    """The run's log; in a process of its own, all that is printed goes there too."""
+def _open_log(path: Path, own_process: bool) -> Iterator[Callable[[str], None]]:
+    """A function that writes to the run's log. In a process of its own, all output goes there too."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         descriptor = open_own(RunDir(path).log, os.O_WRONLY | os.O_APPEND)
         file = open(descriptor, "a", encoding="utf-8", errors="replace", buffering=1)
-    except OSError:  # the run will say so
+    except OSError:  # the run itself reports it
         yield lambda _: None
         return
     with file:
@@ -185,13 +190,13 @@ def _log(path: Path, own_process: bool) -> Iterator[Callable[[str], None]]:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
 
-        def say(text: str) -> None:
+        def write(text: str) -> None:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())} {text.rstrip()}\n")
 
-        yield say
+        yield write
 
 
-def _words(failure: BaseException) -> str:
+def _one_line(failure: BaseException) -> str:
     text = str(failure).strip().split("\n")[0]
     if isinstance(failure, UserError):
         return text
@@ -199,15 +204,15 @@ def _words(failure: BaseException) -> str:
     return f"{name}: {text}" if text else name
 
 
-def _same_disk(request: Request) -> bool:
+def _shares_disk(request: WorkerRequest) -> bool:
     try:
-        return read_file(request.mark, 100, within=Path(request.mark).parent) == request.token.encode()
+        return read_file(request.marker, 100, within=Path(request.marker).parent) == request.token.encode()
     except OSError:
         return False
 
 
-def _scratch(request: Request, name: str) -> Path:
-    """An empty place on this machine."""
+def _scratch(request: WorkerRequest, name: str) -> Path:
+    """An empty directory on this machine."""
     path = Path(tempfile.gettempdir()) / f"c2d-sweep-{os.getuid()}-{request.token}" / name
     shutil.rmtree(path, ignore_errors=True)
     return path

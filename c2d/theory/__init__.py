@@ -1,4 +1,4 @@
-"""The paper's theory on finite MDPs, in float64: laws of returns, the operators T*, T_h and T_φ, and their checks.
+"""The paper's theory on finite MDPs, in float64: return distributions, the operators T*, T_h and T_φ, and their checks.
 
 from c2d.theory import FiniteMDP, Laws, conjugated, from_dict, named, optimal
 
@@ -7,13 +7,20 @@ laws = optimal(mdp, Laws.zero(mdp))     # T* applied to the collection of point 
 laws.mean()                             # its Q-function [S, A]
 """
 
-from c2d.theory.control import greedy, policy_q, simulate, value_iteration
-from c2d.theory.distances import cramer, kolmogorov, wasserstein
 from c2d.theory.homeomorphism import Homeomorphism, from_callables, named
-from c2d.theory.laws import Laws, compress
-from c2d.theory.mdp import FiniteMDP
-from c2d.theory.operators import conjugated, evaluation, iterate, optimal, transformed
-from c2d.theory.sources import from_arrays, from_dict, from_gymnasium, random_mdp
+from c2d.theory.laws import Laws, compress, cramer, kolmogorov, wasserstein
+from c2d.theory.mdp import FiniteMDP, from_arrays, from_dict, from_gymnasium, random_mdp
+from c2d.theory.operators import (
+    conjugated,
+    evaluation,
+    greedy,
+    iterate,
+    optimal,
+    policy_q,
+    simulate,
+    transformed,
+    value_iteration,
+)
 
 __all__ = [
     "FiniteMDP",

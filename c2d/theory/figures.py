@@ -8,19 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from c2d.plotting import BLUE, GREEN, ORANGE, PINK, SKY, VERMILION, canvas, drawing, write_picture
-from c2d.theory.examples import Counterexample
-from c2d.theory.homeomorphism import Function
-from c2d.theory.inspection import Study
-from c2d.theory.search import Cell, Worst
+from c2d.plotting import BLUE, GREEN, ORANGE, PINK, SKY, VERMILION, canvas, drawing, write_figure
+from c2d.theory.examples import Cell, Counterexample, LargestLoss
+from c2d.theory.homeomorphism import Function, Study
 
 COLORS = (BLUE, ORANGE, GREEN, PINK, SKY, VERMILION)
 
 
 @drawing()
 def counterexample_figure(example: Counterexample, path: Path) -> None:
-    """What each operator believes action b is worth as its sure reward r varies, against a."""
-    picture, (left, right) = canvas(1, 2, 8.5, 3.3, width_ratios=[1, 1.25])
+    """The value of b under each operator as its sure reward r varies, and the value of a."""
+    figure, (left, right) = canvas(1, 2, 8.5, 3.3, width_ratios=[1, 1.25])
     _draw_mdp(left, example)
     r = np.linspace(min(0.0, 1.15 * example.sure), max(example.prize * 0.7, 1.15 * example.sure), 200)
     right.axvspan(example.low, example.high, color=VERMILION, alpha=0.13, lw=0)
@@ -36,7 +34,7 @@ def counterexample_figure(example: Counterexample, path: Path) -> None:
     )
     right.legend(loc="upper left", fontsize=8.5, frameon=False)
     right.set_title(f"h = {example.h.name}, R = {example.prize:g}", fontsize=10)
-    write_picture(picture, path)
+    write_figure(figure, path)
 
 
 def _draw_mdp(axis: Any, example: Counterexample) -> None:
@@ -73,7 +71,7 @@ def _draw_mdp(axis: Any, example: Counterexample) -> None:
 @drawing()
 def phi_figure(study: Study, to: Function, back: Function, path: Path) -> None:
     """φ near 0 and far out, with its inverse."""
-    picture, (near, far) = canvas(1, 2, 8.5, 3.3)
+    figure, (near, far) = canvas(1, 2, 8.5, 3.3)
     for axis, size in ((near, 5.0), (far, 1000.0)):
         x = np.linspace(-size, size, 1001)
         with np.errstate(all="ignore"):
@@ -90,15 +88,15 @@ def phi_figure(study: Study, to: Function, back: Function, path: Path) -> None:
         reach = min(size, 3 * top) if size > 10 else size
         axis.set(xlabel="x", xlim=(-size, size), ylim=(-reach, reach))
         axis.legend(fontsize=9, frameon=False, loc="upper left")
-    picture.suptitle(f"φ(x) = {study.name}", fontsize=11)
-    write_picture(picture, path)
+    figure.suptitle(f"φ(x) = {study.name}", fontsize=11)
+    write_figure(figure, path)
 
 
 @drawing()
 def search_figure(by_stochasticity: Sequence[Cell], by_eps: Sequence[Cell], by_spread: Sequence[Cell],
-                  worst: Sequence[Worst], path: Path) -> None:  # fmt: skip
+                  worst: Sequence[LargestLoss], path: Path) -> None:  # fmt: skip
     """Four panels: share of wrong policies by stochasticity, by ε, by spread; the largest loss by ε."""
-    picture, (chance, epsilon, prizes, single) = canvas(2, 2, 8.5, 6.2)
+    figure, (chance, epsilon, prizes, single) = canvas(2, 2, 8.5, 6.2)
     _lines(
         chance,
         by_stochasticity,
@@ -113,11 +111,11 @@ def search_figure(by_stochasticity: Sequence[Cell], by_eps: Sequence[Cell], by_s
     _logarithmic(single, [w.eps for w in worst])
     single.set(xlabel="ε of h", ylabel="value lost, %", ylim=(0, 103))
     single.set_title("one decision, the worst there is (prizes up to 10⁶)", fontsize=10)
-    write_picture(picture, path)
+    write_figure(figure, path)
 
 
 def _logarithmic(axis: Any, values: Sequence[float]) -> None:
-    """A logarithmic axis with a place for 0."""
+    """A logarithmic axis that includes 0."""
     axis.set_xscale("symlog", linthresh=1e-4)
     axis.set_xlim(-1e-5 if min(values) == 0 else 0.7 * min(values), 1.5 * max(max(values), 1e-4))
 

@@ -19,22 +19,22 @@ from c2d.errors import UserError
 from c2d.web.curves import published
 from c2d.web.index import Index, report_of
 from c2d.web.inside import Root
-from c2d.web.lens.session import Session
+from c2d.web.lens.connection import LensConnection
 from c2d.web.live import Live
 from c2d.web.plain import dumps
 from c2d.web.security import REPORT_POLICY, Access, App, Guard
 
 _T = TypeVar("_T")
 STATIC = Path(__file__).parent / "static"
-MOST_LENSES = 4  # each is a process of its own
-MOST_PAGES = 100  # that are told of changes; connections remain for requests
+MAX_LENSES = 4  # each is a process of its own
+MAX_PAGES = 100  # that follow changes; the other connections remain for requests
 MESSAGE_BYTES = 1 << 20  # a larger WebSocket message ends the connection; smaller ones are answered
-_MOST_CURVES = 50
+_MAX_CURVES = 50
 _REPORT_BYTES = 1 << 26
 
 
 class NotFound(UserError):
-    """There is no such thing: answered with 404."""
+    """Answered with status 404."""
 
 
 class Site:
@@ -44,7 +44,7 @@ class Site:
         self.root, self.trusted = root, trusted
         self.index = Index(root)
         self.live = Live(self.index)
-        self.lenses: dict[str, Session] = {}
+        self.lenses: dict[str, LensConnection] = {}
         self.exporting = asyncio.Lock()
 
     # ------------------------------------------------------------------- pages
@@ -66,8 +66,8 @@ class Site:
 
     async def curves(self, request: Request) -> Response:
         names = request.query_params.getlist("run")
-        if not 1 <= len(names) <= _MOST_CURVES:
-            raise UserError(f"{len(names)} runs were asked for; accepted: 1 to {_MOST_CURVES}")
+        if not 1 <= len(names) <= _MAX_CURVES:
+            raise UserError(f"{len(names)} runs were requested; accepted: 1 to {_MAX_CURVES}")
         await self._known(names)
         return _json(await asyncio.to_thread(self.index.curves, names))
 
@@ -78,13 +78,13 @@ class Site:
         return _json(published(request.query_params.get("env", "")))
 
     async def report(self, request: Request) -> Response:
-        """A report that lies in the run: shown in a sandbox, since anyone may have written it."""
+        """A report in the run directory, shown in a sandbox, since anyone may have written it."""
         name = await self._run_named(request)
         place = report_of(self.index.runs[name])
         try:
             data = await asyncio.to_thread(self.root.read, name, place or "report.html", limit=_REPORT_BYTES)
         except OSError:
-            raise NotFound("this run has no report yet: c2d report makes one") from None
+            raise NotFound("this run has no report yet; `c2d report` writes one") from None
         return Response(data, media_type="text/html; charset=utf-8", headers={"Content-Security-Policy": REPORT_POLICY})
 
     async def export(self, request: Request) -> Response:
@@ -93,16 +93,18 @@ class Site:
 
         session = self.lenses.get(request.query_params.get("session", ""))
         if session is None:
-            raise NotFound("this lens is not open any more")
+            raise NotFound("this lens is no longer open")
         if self.exporting.locked():
-            raise UserError("another export is being made; try again when it is done")
+            raise UserError("another export is in progress; try again when it is done")
         wanted = request.query_params
         async with self.exporting:
-            work = export(session.history, wanted.get("format", ""), wanted.get("seconds", "60"), session.tell_progress)
+            work = export(
+                session.history, wanted.get("format", ""), wanted.get("seconds", "60"), session.report_progress
+            )
             try:
-                data, kind, name = await _while_wanted(request, work)
-            except asyncio.CancelledError:  # by the server, which ends
-                return Response(dumps({"error": "the server ends"}), 503, media_type="application/json")
+                data, kind, name = await _while_connected(request, work)
+            except asyncio.CancelledError:  # by the server, which is shutting down
+                return Response(dumps({"error": "the server is shutting down"}), 503, media_type="application/json")
         return Response(data, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
     async def _run_named(self, request: Request) -> str:
@@ -113,42 +115,42 @@ class Site:
         return name
 
     async def _known(self, names: list[str]) -> None:
-        """Look for runs only when one is not known yet: names never lead to files by themselves."""
+        """Search for runs only if one is unknown: names are never used as paths."""
         if any(self.index.find(name) is None for name in names):
             await asyncio.to_thread(self.index.refresh)
 
     # -------------------------------------------------------------- WebSockets
 
     async def watch(self, socket: WebSocket) -> None:
-        """Rows of runs as they change."""
+        """Sends rows of runs as they change."""
         await socket.accept()
-        if len(self.live.subscribers) >= MOST_PAGES:
-            await socket.close(4429, f"{MOST_PAGES} pages are open already; close one of them")
+        if len(self.live.subscribers) >= MAX_PAGES:
+            await socket.close(4429, f"{MAX_PAGES} pages are already open; close one of them")
             return
         async with self.live.subscribe() as subscriber:
 
-            async def tell() -> None:
+            async def send() -> None:
                 while True:
                     await socket.send_bytes(dumps(await subscriber.next()))
 
-            await _until_one_ends(tell(), _ignore(socket))
+            await _until_one_ends(send(), _ignore(socket))
 
     async def lens(self, socket: WebSocket) -> None:
-        """An agent at play."""
+        """Agents that play."""
         await socket.accept()
-        if len(self.lenses) >= MOST_LENSES:
-            await socket.close(4429, f"{MOST_LENSES} lenses are open already; close one of them")
+        if len(self.lenses) >= MAX_LENSES:
+            await socket.close(4429, f"{MAX_LENSES} lenses are already open; close one of them")
             return
-        session = Session(self.root, self.trusted)
+        session = LensConnection(self.root, self.trusted)
         self.lenses[session.id] = session
         try:
             await session.start()
 
-            async def tell() -> None:
+            async def send() -> None:
                 while True:
                     await socket.send_bytes(await session.next_message())
 
-            async def ask() -> None:
+            async def receive() -> None:
                 while True:
                     message = await socket.receive()
                     if message["type"] == "websocket.disconnect":
@@ -156,23 +158,23 @@ class Site:
                     text = message.get("text")
                     await session.command(message.get("bytes") or b"" if text is None else text)
 
-            await _until_one_ends(tell(), ask(), beside=session.listen())
+            await _until_one_ends(send(), receive(), background=session.listen())
         finally:
             del self.lenses[session.id]
             await session.close()
 
 
 async def _ignore(socket: WebSocket) -> None:
-    """A page that only listens: whatever it says is thrown away."""
+    """Drops whatever a page sends that should only listen."""
     with contextlib.suppress(WebSocketDisconnect):
         while (await socket.receive())["type"] != "websocket.disconnect":
             pass
 
 
-async def _until_one_ends(*works: Any, beside: Any = None) -> None:
-    """Run together; when one ends or fails, end all. `beside` may end earlier."""
+async def _until_one_ends(*works: Any, background: Any = None) -> None:
+    """Run together; when one ends or fails, cancel all. `background` may end earlier."""
     tasks = [asyncio.ensure_future(work) for work in works]
-    extra = [] if beside is None else [asyncio.ensure_future(beside)]
+    extra = [] if background is None else [asyncio.ensure_future(background)]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -184,23 +186,23 @@ async def _until_one_ends(*works: Any, beside: Any = None) -> None:
         await asyncio.gather(*tasks, *extra, return_exceptions=True)
 
 
-def _until_the_end(serve: Callable[[WebSocket], Awaitable[None]]) -> Callable[[WebSocket], Awaitable[None]]:
-    """A connection that the server cancels because it ends is no failure."""
+def _until_shutdown(serve: Callable[[WebSocket], Awaitable[None]]) -> Callable[[WebSocket], Awaitable[None]]:
+    """A connection that the server cancels when it shuts down is not a failure."""
 
-    async def quietly(socket: WebSocket) -> None:
+    async def wrapped(socket: WebSocket) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await serve(socket)
 
-    return quietly
+    return wrapped
 
 
-async def _while_wanted(request: Request, work: Coroutine[Any, Any, _T]) -> _T:
-    """The result of some long work, which is ended when the page does not wait for it any more."""
+async def _while_connected(request: Request, work: Coroutine[Any, Any, _T]) -> _T:
+    """The result of long work, which is canceled when the client disconnects."""
     task = asyncio.ensure_future(work)
     try:
         while not (await asyncio.wait({task}, timeout=0.5))[0]:
             if await request.is_disconnected():
-                raise UserError("nobody waits for it any more")
+                raise UserError("the client has disconnected")
         return task.result()
     finally:
         task.cancel()
@@ -211,7 +213,7 @@ def _json(value: Any) -> Response:
     return Response(dumps(value), media_type="application/json")
 
 
-async def _tell_mistake(request: Request, error: Exception) -> Response:
+async def _error_response(request: Request, error: Exception) -> Response:
     status = 404 if isinstance(error, NotFound) else 400
     return Response(dumps({"error": str(error)}), status, media_type="application/json")
 
@@ -230,9 +232,9 @@ def make_app(root: Root, access: Access, trusted: tuple[str, ...] = ()) -> App:
         Route("/api/published", site.published),
         Route("/api/report", site.report),
         Route("/api/export", site.export),
-        WebSocketRoute("/ws/runs", _until_the_end(site.watch)),
-        WebSocketRoute("/ws/lens", _until_the_end(site.lens)),
+        WebSocketRoute("/ws/runs", _until_shutdown(site.watch)),
+        WebSocketRoute("/ws/lens", _until_shutdown(site.lens)),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
-    application = Starlette(routes=routes, exception_handlers={UserError: _tell_mistake})
+    application = Starlette(routes=routes, exception_handlers={UserError: _error_response})
     return Guard(application, access)

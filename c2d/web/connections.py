@@ -1,8 +1,8 @@
-"""How many connections may be open, how long one may stay idle, and how often the server complains.
+"""Limits: how many connections may be open, how long one may stay idle, and how often the server logs.
 
 Uvicorn closes a connection that stays idle after an answer, but neither one that never sends a request nor one that
-sends it byte by byte. Here a whole request must come in time, and where all places are taken the connection that has
-been idle longest gives way to a new one. Requests at work and WebSockets (which answer pings) never give way.
+sends it byte by byte. Here a whole request must arrive in time, and when the limit is reached a new connection replaces
+the one that has been idle longest. Active requests and WebSockets (which answer pings) are never replaced.
 """
 
 from __future__ import annotations
@@ -15,59 +15,59 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-MOST = 256  # connections, WebSockets among them; fewer where the system allows few open files
-REQUEST_SECONDS = 10.0  # for a whole request to come, and for a page to take some of an answer
-BACKLOG = 128  # connections that wait to be accepted
-_FILES = 4_096  # open files asked for, if the system grants them
-_SELDOM = 10.0  # seconds between two complaints of one kind
+MAX_CONNECTIONS = 256  # including WebSockets; fewer where the system allows few open files
+REQUEST_SECONDS = 10.0  # for a whole request to arrive, and for a client to read part of an answer
+BACKLOG = 128  # connections waiting to be accepted
+_FILES = 4_096  # open files requested from the system
+_LOG_INTERVAL = 10.0  # seconds between log messages of one kind
 
 
-class Bounded(H11Protocol):
-    """One HTTP connection among a bounded number. Subclasses made by `bounded` hold the bounds."""
+class BoundedConnection(H11Protocol):
+    """One of a bounded number of HTTP connections. Subclasses created by `bounded` hold the limits."""
 
-    most, seconds = MOST, REQUEST_SECONDS
-    idle: dict[Bounded, None]  # of one server, those idle longest first
+    limit, seconds = MAX_CONNECTIONS, REQUEST_SECONDS
+    idle: dict[BoundedConnection, None]  # of one server, those idle longest first
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._timer: asyncio.TimerHandle | None = None
-        if len(self.connections) >= self.most and not self._make_room():
-            self.logger.warning("a connection was refused: %d are open, and all are at work", self.most)
+        if len(self.connections) >= self.limit and not self._make_room():
+            self.logger.warning("a connection was rejected: %d are open, and all are active", self.limit)
             self.transport = transport
             transport.abort()
             return
         super().connection_made(transport)
-        self._wait_for_a_request()
+        self._wait_for_request()
 
     def _make_room(self) -> bool:
-        """Drop the connection that has been idle longest, if any is."""
+        """Drop the connection that has been idle longest, if there is one."""
         if not self.idle:
             return False
-        self.logger.warning("idle connections are dropped: %d are open, which is the limit", self.most)
+        self.logger.warning("idle connections are dropped: %d are open, which is the limit", self.limit)
         next(iter(self.idle)).drop()
         return True
 
     def drop(self) -> None:
-        """At once, whatever has not been sent."""
-        self._at_work()
-        self.connections.discard(self)  # it gives its place back now, and its descriptor as soon as the loop turns
+        """Close at once, without sending the rest."""
+        self._set_active()
+        self.connections.discard(self)  # frees its place now, and its descriptor in the next iteration of the loop
         self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._at_work()
-        if self.flow is not None:  # it was not refused
+        self._set_active()
+        if self.flow is not None:  # it was not rejected
             super().connection_lost(exc)
 
     def handle_events(self) -> None:
         super().handle_events()
         if self.transport.get_protocol() is not self or (self.cycle is not None and not self.cycle.response_complete):
-            self._at_work()
+            self._set_active()
 
     def on_response_complete(self) -> None:
-        self._wait_for_a_request()
+        self._wait_for_request()
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """The client takes nothing of its answer."""
+        """The client does not read its answer."""
         super().pause_writing()
         self._start_timer()
 
@@ -76,11 +76,11 @@ class Bounded(H11Protocol):
         if self not in self.idle:
             self._stop_timer()
 
-    def _wait_for_a_request(self) -> None:
+    def _wait_for_request(self) -> None:
         self.idle[self] = None
         self._start_timer()
 
-    def _at_work(self) -> None:
+    def _set_active(self) -> None:
         self.idle.pop(self, None)
         self._stop_timer()
 
@@ -94,17 +94,17 @@ class Bounded(H11Protocol):
             self._timer = None
 
 
-def bounded(most: int = MOST, seconds: float = REQUEST_SECONDS) -> type[Bounded]:
-    """The connections of one server."""
-    return type("BoundedConnection", (Bounded,), {"most": most, "seconds": seconds, "idle": {}})
+def bounded(limit: int = MAX_CONNECTIONS, seconds: float = REQUEST_SECONDS) -> type[BoundedConnection]:
+    """The connection class of one server."""
+    return type("ServerConnection", (BoundedConnection,), {"limit": limit, "seconds": seconds, "idle": {}})
 
 
 def open_files() -> int:
-    """How many files this process may have open; as many as the system grants up to what is useful."""
+    """How many files this process may have open, after raising the limit as far as useful and allowed."""
     try:
         import resource
     except ImportError:  # not on this system
-        return 2 * MOST
+        return 2 * MAX_CONNECTIONS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -116,39 +116,39 @@ def open_files() -> int:
     return _FILES if soft == resource.RLIM_INFINITY else soft
 
 
-def places(files: int) -> tuple[int, int]:
-    """Connections that may be open and that may wait, so that files remain for runs and lenses."""
-    return max(4, min(MOST, files // 4)), max(4, min(BACKLOG, files // 8))
+def connection_limits(files: int) -> tuple[int, int]:
+    """How many connections may be open and how many may wait, so that files remain for runs and lenses."""
+    return max(4, min(MAX_CONNECTIONS, files // 4)), max(4, min(BACKLOG, files // 8))
 
 
-class Seldom(logging.Filter):
-    """Lets a message of one kind pass once in a while; the next one tells how many were left out."""
+class RateLimitFilter(logging.Filter):
+    """Passes one message of a kind per interval; the next one says how many were omitted."""
 
-    def __init__(self, seconds: float = _SELDOM, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float = _LOG_INTERVAL, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self.seconds, self._clock = seconds, clock
-        self._told: dict[str, tuple[float, int]] = {}  # when, and how many were left out since
+        self._logged: dict[str, tuple[float, int]] = {}  # when, and how many were omitted since
 
     def filter(self, record: logging.LogRecord) -> bool:
         kind, now = str(record.msg)[:80], self._clock()
-        when, left_out = self._told.get(kind, (-self.seconds, 0))
+        when, omitted = self._logged.get(kind, (-self.seconds, 0))
         if now - when < self.seconds:
-            self._told[kind] = (when, left_out + 1)
+            self._logged[kind] = (when, omitted + 1)
             return False
-        if len(self._told) >= 100:
-            self._told.clear()
-        self._told[kind] = (now, 0)
-        if "accept()" in kind:  # the system has no files left: a traceback says no more than that
+        if len(self._logged) >= 100:
+            self._logged.clear()
+        self._logged[kind] = (now, 0)
+        if "accept()" in kind:  # no file descriptors left: a traceback adds nothing
             record.exc_info = record.exc_text = None
-        if left_out:
-            record.msg, record.args = f"{record.getMessage()} ({left_out:,} more like it before)", ()
+        if omitted:
+            record.msg, record.args = f"{record.getMessage()} ({omitted:,} more like it before)", ()
         return True
 
 
-def complain_seldom(**options: Any) -> None:
-    """From now on, in what the server and its loop log."""
+def limit_log_rate(**options: Any) -> None:
+    """Rate-limit the logs of the server and its event loop."""
     for name in ("uvicorn.error", "asyncio"):
         logger = logging.getLogger(name)
-        for known in [one for one in logger.filters if isinstance(one, Seldom)]:
-            logger.removeFilter(known)
-        logger.addFilter(Seldom(**options))
+        for previous in [each for each in logger.filters if isinstance(each, RateLimitFilter)]:
+            logger.removeFilter(previous)
+        logger.addFilter(RateLimitFilter(**options))

@@ -1,4 +1,4 @@
-"""The last moments of a lens as one file: an HTML page that plays without a network, or an MP4 film."""
+"""The last moments of a lens as one file: an HTML page that plays without a network, or an MP4 video."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from collections.abc import Callable
 from pathlib import Path
 
 from c2d.errors import UserError
-from c2d.web.lens.session import History
-from c2d.web.lens.wire import unpack
+from c2d.web.lens.connection import History
+from c2d.web.lens.messages import unpack
 
-Tell = Callable[[int, int], None]  # how many moments of how many are done
+Report = Callable[[int, int], None]  # moments done, and their total
 STATIC = Path(__file__).parent / "static"
-RATE = 15  # moments that make a second of the export
-_LONGEST = 600  # seconds
-_MOVIE_SECONDS = 600.0  # how long making a film may take
-# in the order in which they need each other
+RATE = 15  # moments per second of the export
+_MAX_SECONDS = 600
+_VIDEO_TIMEOUT = 600.0  # seconds to create a video
+# in order of dependency
 MODULES = ("js/dom.js", "js/format.js", "js/lens/wire.js", "js/lens/laws.js", "js/lens/trace.js", "js/lens/stage.js",
            "js/lens/offline.js")  # fmt: skip
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src blob:"
 
 
 async def export(
-    history: History, kind: str, seconds: str, tell: Tell = lambda done, of: None
+    history: History, kind: str, seconds: str, report: Report = lambda done, of: None
 ) -> tuple[bytes, str, str]:
     """The file, its media type and its name."""
     if kind not in ("html", "mp4"):
-        raise UserError(f'"{kind[:20]}" is no form of export; accepted: html, mp4')
-    if not seconds.isdecimal() or not 1 <= int(seconds[:9]) <= _LONGEST:
-        raise UserError(f'seconds are "{seconds[:20]}"; accepted: 1 to {_LONGEST}')
+        raise UserError(f'"{kind[:20]}" is not an export format; accepted: html, mp4')
+    if not seconds.isdecimal() or not 1 <= int(seconds[:9]) <= _MAX_SECONDS:
+        raise UserError(f'seconds are "{seconds[:20]}"; accepted: 1 to {_MAX_SECONDS}')
     if history.opened is None or not history.moments:
         raise UserError("nothing has been played yet")
     chosen = [history.opened, *list(history.moments)[-int(seconds) * RATE :]]
@@ -46,11 +46,11 @@ async def export(
     name = re.sub(r"[^A-Za-z0-9-]+", "-", f"lens-{agents[0]['env']}-{'-'.join(agent['recipe'] for agent in agents)}")
     if kind == "html":
         return await asyncio.to_thread(page, title, data), "text/html; charset=utf-8", f"{name}.html"
-    return await _film(data, len(chosen) - 1, tell), "video/mp4", f"{name}.mp4"
+    return await _video(data, len(chosen) - 1, report), "video/mp4", f"{name}.mp4"
 
 
 def page(title: str, data: bytes) -> bytes:
-    """One file with everything in it. Its policy lets it load nothing from anywhere."""
+    """One self-contained file. Its policy forbids it to load anything."""
     sheets = "\n".join((STATIC / name).read_text(encoding="utf-8") for name in ("css/page.css", "css/lens.css"))
     body = (STATIC / "offline.html").read_text(encoding="utf-8")
     document = (
@@ -66,7 +66,7 @@ def page(title: str, data: bytes) -> bytes:
 
 
 def bundle() -> str:
-    """The page's own modules as one script: each a function that returns what it exports."""
+    """The page's own modules as one script: each becomes a function that returns its exports."""
     parts = ["const modules = {};"]
     for name in MODULES:
         text = (STATIC / name).read_text(encoding="utf-8")
@@ -74,7 +74,7 @@ def bundle() -> str:
         here = posixpath.dirname(name)
         body = re.sub(
             r'^import (\{[^}]*\}) from "([^"]+)";',
-            lambda found: f'const {found[1]} = modules["{posixpath.normpath(posixpath.join(here, found[2]))}"];',  # noqa: B023
+            lambda match: f'const {match[1]} = modules["{posixpath.normpath(posixpath.join(here, match[2]))}"];',  # noqa: B023
             text,
             flags=re.MULTILINE,
         )
@@ -82,47 +82,47 @@ def bundle() -> str:
         parts.append(f'modules["{name}"] = (() => {{\n{body}\nreturn {{ {exported} }};\n}})();')
     joined = "\n".join(parts)
     if "</script" in joined.lower():
-        raise ValueError("a module holds the end of a script")
+        raise ValueError("a module contains </script")
     return joined
 
 
-async def _film(data: bytes, moments: int, tell: Tell) -> bytes:
-    """In a process of its own, which is ended if nobody waits any more."""
-    with tempfile.TemporaryDirectory(prefix="c2d-film-") as where:
+async def _video(data: bytes, moments: int, report: Report) -> bytes:
+    """Created in a process of its own, which is killed if the request is canceled."""
+    with tempfile.TemporaryDirectory(prefix="c2d-video-") as where:
         file = Path(where) / "lens.mp4"
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "c2d.web.lens.film", str(file),
+            sys.executable, "-m", "c2d.web.lens.mp4", str(file),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )  # fmt: skip
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         try:
-            async with asyncio.timeout(_MOVIE_SECONDS):
-                told = asyncio.gather(
-                    _feed(process.stdin, data), _follow(process.stdout, moments, tell), process.stderr.read()
+            async with asyncio.timeout(_VIDEO_TIMEOUT):
+                output = asyncio.gather(
+                    _feed(process.stdin, data), _follow(process.stdout, moments, report), process.stderr.read()
                 )
-                _, _, complaints = await told
+                _, _, errors = await output
                 await process.wait()
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
         if process.returncode != 0 or not file.is_file():
-            last = (complaints.decode(errors="replace").strip() or "no message").splitlines()[-1]
-            raise UserError(f"the film could not be made: {last}")
+            last = (errors.decode(errors="replace").strip() or "no message").splitlines()[-1]
+            raise UserError(f"the video could not be created: {last}")
         return file.read_bytes()
 
 
 async def _feed(stream: asyncio.StreamWriter, data: bytes) -> None:
-    with contextlib.suppress(ConnectionError):  # it has ended: its complaint says why
+    with contextlib.suppress(ConnectionError):  # it has ended: its error output says why
         stream.write(data)
         await stream.drain()
         stream.close()
         await stream.wait_closed()
 
 
-async def _follow(stream: asyncio.StreamReader, moments: int, tell: Tell) -> None:
-    """The film tells on its output how many pictures are drawn."""
+async def _follow(stream: asyncio.StreamReader, moments: int, report: Report) -> None:
+    """The process prints how many frames are drawn."""
     while line := await stream.readline():
         if line.strip().isdigit():
-            tell(int(line), moments)
+            report(int(line), moments)

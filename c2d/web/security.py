@@ -1,8 +1,8 @@
-"""Who may speak to the server, and what a page of it may do.
+"""Who may access the server, and what its pages may do.
 
-A browser carries any site's scripts to this machine. So: the Host must be an address of ours (a name that someone
-else's DNS points here is refused), a WebSocket must come from a page of ours, other sites get no data, and beyond
-this machine nobody gets anything without the token. Pages run scripts of this package only and load nothing else.
+A browser runs scripts of any site on this machine. So the Host must be an address of this server (a name that someone
+else's DNS points here is rejected), a WebSocket must come from a page of this server, other sites get no data, and from
+other machines every request needs the token. Pages run only scripts of this package and load nothing else.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
     "trusted-types 'none'"
 )
-# A report is a file of the runs directory: it may draw itself, but it has no origin and reaches nothing.
+# A report is a file in the runs directory: it may run its scripts, but it has no origin and loads nothing.
 REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data:; font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -47,14 +47,14 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True)
 class Access:
-    """Under which names the server answers, and the token it asks for."""
+    """The names under which the server answers, and the token it requires."""
 
     port: int
-    hosts: tuple[str, ...] = _LOCAL  # names; on a public address any numeric address is one too
-    token: str | None = None  # None: only this machine can reach the server
+    hosts: tuple[str, ...] = _LOCAL  # on a public address every numeric address is accepted too
+    token: str | None = None  # None: the server is reachable from this machine only
 
-    def host_is_ours(self, host: str) -> bool:
-        """DNS can be made to point any name here; it cannot be made to change what the browser calls the site."""
+    def is_own_host(self, host: str) -> bool:
+        """DNS can point any name at this machine, but it cannot change the Host that the browser sends."""
         try:
             parts = urlsplit(f"//{host}")
             name, port = (parts.hostname or "").rstrip("."), parts.port
@@ -63,15 +63,15 @@ class Access:
         if parts.username is not None or parts.path:
             return False
         if name in _LOCAL and name in self.hosts:
-            return True  # on any port: a tunnel may end on another one than ours
+            return True  # on any port: a tunnel may use another one
         if (80 if port is None else port) != self.port:
             return False
         return name in self.hosts or (self.token is not None and _numeric(name))
 
-    def origin_is_ours(self, origin: str, host: str) -> bool:
-        return self.host_is_ours(host) and origin.lower() in (f"http://{host}".lower(), f"https://{host}".lower())
+    def is_own_origin(self, origin: str, host: str) -> bool:
+        return self.is_own_host(host) and origin.lower() in (f"http://{host}".lower(), f"https://{host}".lower())
 
-    def knows(self, offered: str | None) -> bool:
+    def accepts(self, offered: str | None) -> bool:
         if self.token is None:
             return True
         return offered is not None and hmac.compare_digest(offered.encode(), self.token.encode())
@@ -86,7 +86,7 @@ def _numeric(name: str) -> bool:
 
 
 class Guard:
-    """Stands before the application: checks each request, and adds the headers to each answer."""
+    """Wraps the application: checks each request, and adds headers to each answer."""
 
     def __init__(self, app: App, access: Access) -> None:
         self.app, self.access = app, access
@@ -96,43 +96,43 @@ class Guard:
             await self.app(scope, receive, send)
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        refusal = self._refusal(scope, headers)
+        rejection = self._rejection(scope, headers)
         if scope["type"] == "websocket":
-            if refusal is None:
+            if rejection is None:
                 await self.app(scope, receive, send)
             else:
                 await receive()
-                await send({"type": "websocket.close", "code": 4403, "reason": refusal[1]})
+                await send({"type": "websocket.close", "code": 4403, "reason": rejection[1]})
             return
-        if refusal is not None:
-            await _answer(send, *refusal)
+        if rejection is not None:
+            await _answer(send, *rejection)
             return
         query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
         if self.access.token is not None and "token" in query:
-            await self._welcome(scope, send, query)
+            await self._set_cookie(scope, send, query)
             return
         await self.app(scope, receive, _with_headers(send))
 
-    def _refusal(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
+    def _rejection(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
         """Status and reason; None if the request may pass."""
         host, origin = headers.get("host", ""), headers.get("origin")
         if sum(map(len, headers.values())) > HEADER_BYTES:
             return 431, f"the headers of a request have more than {HEADER_BYTES:,} bytes"
-        if not self.access.host_is_ours(host):
+        if not self.access.is_own_host(host):
             return 403, "this server does not answer under that name"
         if scope["type"] == "websocket":
-            if origin is None or not self.access.origin_is_ours(origin, host):
+            if origin is None or not self.access.is_own_origin(origin, host):
                 return 403, "a WebSocket must be opened by a page of this server"
         elif scope["method"] not in ("GET", "HEAD"):
             return 405, "only GET is accepted"
-        elif _from_another_site(headers) or (origin is not None and not self.access.origin_is_ours(origin, host)):
+        elif _from_another_site(headers) or (origin is not None and not self.access.is_own_origin(origin, host)):
             return 403, "other sites get no data"
-        if not self.access.knows(_offered(scope, headers)):
+        if not self.access.accepts(_offered_token(scope, headers)):
             return 401, "the token is missing or wrong: open the address that `c2d serve` printed"
         return None
 
-    async def _welcome(self, scope: Scope, send: Send, query: dict[str, str]) -> None:
-        """Keep the token in a cookie and out of the address."""
+    async def _set_cookie(self, scope: Scope, send: Send, query: dict[str, str]) -> None:
+        """Store the token in a cookie and remove it from the address."""
         del query["token"]
         rest = f"?{urlencode(query)}" if query else ""
         place = quote("/" + scope["path"].lstrip("/")) + rest
@@ -140,7 +140,7 @@ class Guard:
         await _answer(send, 303, "", {"location": place, "set-cookie": cookie})
 
 
-def _offered(scope: Scope, headers: dict[str, str]) -> str | None:
+def _offered_token(scope: Scope, headers: dict[str, str]) -> str | None:
     """The token in a cookie, a header, or (first visit) the address."""
     scheme, _, bearer = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
@@ -149,17 +149,17 @@ def _offered(scope: Scope, headers: dict[str, str]) -> str | None:
     if "token" in query and scope["type"] == "http":
         return str(query["token"])
     try:
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
     except CookieError:
         return None
-    if found is None:
+    if cookie is None:
         return None
-    value: str = found.value
+    value: str = cookie.value
     return value
 
 
 def _from_another_site(headers: dict[str, str]) -> bool:
-    """As browsers tell it; following a link is no harm, the page then is ours."""
+    """According to the browser's headers. Following a link is harmless: it opens a page of this server."""
     return headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate"
 
 

@@ -1,4 +1,4 @@
-"""c2d bench: everything is measured, shown and written; mistakes are named before anything is measured."""
+"""c2d bench: everything is measured, printed and written; errors are reported before anything is measured."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from c2d.bench import calibration, loop
-from c2d.bench.measure import default_threads
-from c2d.bench.recipes import flops_of_update
+from c2d.bench import loop
+from c2d.bench.machine import BareEmulator, calibrate_machine
+from c2d.bench.measure import default_threads, flops_of_update
 from c2d.cli import bench
 from c2d.cli.main import main
 from c2d.config import default_config
@@ -65,16 +65,16 @@ def test_prints_what_ran_and_an_aligned_table(measured):
     assert "quartiles" in note
 
 
-def test_atari_is_measured_beside_the_bare_emulator():
-    bare = calibration.BareEmulator("breakout", AtariRules())
-    assert calibration.calibrate((1,), bare, 0.01)["bare_emulator_steps_per_second"] > 10.0
-    found = loop.emulation(loop.loop_config("breakout"), bare, 0.05)
-    assert 0.01 < found["share_of_bare_emulator"] < 10.0
-    assert found["environment_ms"]["median"] > 0.01
+def test_atari_is_compared_with_the_bare_emulator():
+    bare = BareEmulator("breakout", AtariRules())
+    assert calibrate_machine((1,), bare, 0.01)["bare_emulator_steps_per_second"] > 10.0
+    result = loop.emulation(loop.loop_config("breakout"), bare, 0.05)
+    assert 0.01 < result["share_of_bare_emulator"] < 10.0
+    assert result["environment_ms"]["median"] > 0.01
 
 
 def test_the_table_has_every_stage_the_emulator_and_the_machine():
-    """Figures made up, each of which must be found in its row."""
+    """Invented numbers, each of which must appear in its row."""
     spread = {"median": 1.25, "q1": 1.0, "q3": 2.0, "mean": 1.3}
     entry = {
         "threads": 1, "environment_ms": spread, "share_of_bare_emulator": 0.876, "emulate_ms": spread, "act_ms": spread,
@@ -83,20 +83,20 @@ def test_the_table_has_every_stage_the_emulator_and_the_machine():
     }  # fmt: skip
     machine = {"gflops": {"1": 86.2, "2": 176.3}, "bare_emulator_steps_per_second": 2217.0}
     result = {"calibration_before": machine, "calibration_after": machine, "measurements": [entry]}
-    table = {what.strip(): (unit, cells) for what, unit, cells in bench.rows(result)}
+    table = {what.strip(): (unit, cells) for what, unit, cells in bench.table_rows(result)}
     assert table["matrix product 1024², before / after"] == ("GFLOPS", ["86.2 / 86.2"])
     assert table["with 2 threads"] == ("GFLOPS", ["176.3 / 176.3"])
     assert table["bare emulator, before / after"] == ("steps/s", ["2217 / 2217"])
-    assert table["its rate against the bare emulator"] == ("%", ["87.6"])
+    assert table["relative to the bare emulator"] == ("%", ["87.6"])
     for stage in ("environment alone", "in the loop: environment", "act and stack frames", "sample a batch", "update"):
         assert table[stage][1] == ["1.25 (1.00–2.00)"], stage
     assert table["store"] == ("µs/step", ["1250 (1000–2000)"])
     assert table["whole loop, window 1"] == ("steps/s", ["64.9"])
-    assert table["peak memory so far, replay hardly filled"] == ("MB", ["377"])
+    assert table["peak memory so far, with a nearly empty replay"] == ("MB", ["377"])
 
 
-def test_the_bare_emulator_plays_what_it_is_told():
-    bare = calibration.BareEmulator("breakout", AtariRules(sticky=0.0, action_repeat=3))
+def test_the_bare_emulator_repeats_every_action():
+    bare = BareEmulator("breakout", AtariRules(sticky=0.0, action_repeat=3))
     bare.play([0] * 7)
     assert bare._ale.getFrameNumber() == 21
 
@@ -119,8 +119,8 @@ def test_clocks_count_every_call_and_leave_no_trace(monkeypatch):
     session = Session(replace(config, recipe=replace(config.recipe, schedule=schedule)))
     session.fill_history()
     with loop._clocks(session) as spent:
-        made = loop.window(session, 0.0, least_updates=3)
-    assert made.steps == 6
+        measured = loop.window(session, 0.0, least_updates=3)
+    assert measured.steps == 6
     assert {name: len(times) for name, times in spent.items()} == {
         "emulate": 6, "act": 6, "stack": 6, "store": 6, "sample": 3, "update": 3,
     }  # fmt: skip
@@ -129,16 +129,16 @@ def test_clocks_count_every_call_and_leave_no_trace(monkeypatch):
 
 
 def test_summary_in_milliseconds():
-    found = loop.summary([0.001, 0.002, 0.003, 0.004, 0.010])
-    assert found == pytest.approx({"median": 3.0, "q1": 2.0, "q3": 4.0, "mean": 4.0})
+    result = loop.summary([0.001, 0.002, 0.003, 0.004, 0.010])
+    assert result == pytest.approx({"median": 3.0, "q1": 2.0, "q3": 4.0, "mean": 4.0})
 
 
 def test_default_threads_compare_and_use_all_cores(monkeypatch):
-    found = {}
+    counts = {}
     for cores in (1, 2, 8):
         monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
-        found[cores] = default_threads()
-    assert found == {1: (1,), 2: (1, 2), 8: (1, 2, 8)}
+        counts[cores] = default_threads()
+    assert counts == {1: (1,), 2: (1, 2), 8: (1, 2, 8)}
 
 
 @pytest.mark.parametrize("load, warned", [(0.1, False), (3.0, True)])
@@ -147,7 +147,7 @@ def test_warns_when_the_machine_is_busy(monkeypatch, capsys, load, warned):
     monkeypatch.setattr("c2d.bench.measure.measure", lambda *_: {})
     monkeypatch.setattr(bench, "show", lambda _: None)
     bench.main(["--env", "toy/sure", "--threads", "1"])
-    assert ("not quiet" in capsys.readouterr().err) == warned
+    assert ("not idle" in capsys.readouterr().err) == warned
 
 
 @pytest.mark.parametrize(
@@ -201,17 +201,17 @@ def test_all_recipes_one_line_each(capsys, monkeypatch, tmp_path):
 
 def test_padding_is_checked(capsys):
     assert main(["bench", "--recipe", "all", "--padding", "some"]) == 2
-    assert "--padding is some; accepted: valid, same" in capsys.readouterr().err
+    assert '--padding is "some"; accepted: valid, same' in capsys.readouterr().err
 
 
 def test_operations_are_counted_in_c_too():
-    """Nature's encoder with 32 pictures, forward twice and backward, by hand: 2 per product and sum."""
+    """Nature's encoder with 32 observations, forward twice and backward, by hand: 2 per product and sum."""
     config = loop.loop_config("breakout")
     schedule = replace(config.recipe.schedule, random_history=60, replay_capacity=100)
     session = Session(replace(config, recipe=replace(config.recipe, schedule=schedule)))
     session.fill_history()
     first, second, third, dense = 400 * 32 * 256, 81 * 64 * 512, 49 * 64 * 576, 3136 * 512
     heads = 512 * 128 + 128 * 512 + 1024 * 128
-    products = 4 * (second + third + dense + heads) + 3 * first  # the first layer hands no gradient on
+    products = 4 * (second + third + dense + heads) + 3 * first  # the first layer passes no gradient on
     assert flops_of_update(session) == 2 * 32 * products
     session.close()

@@ -32,7 +32,7 @@ def test_report_and_file(run, capsys):
     assert main(["evaluate", str(run), "--games", "5", "--seed", "3"]) == 0
     printed = capsys.readouterr().out.splitlines()
     (saved,) = evaluations(run)
-    for fact in (str(run), "recipe c2d", "gym/CartPole-v1", "trained for 40 steps", "whole iterations: 1",
+    for fact in (str(run), "recipe c2d", "gym/CartPole-v1", "trained for 40 steps", "complete iterations: 1",
                  f"[{saved['passport']['hash']}]", "ε 0.001", "5 games", "seed 3"):  # fmt: skip
         assert fact in printed[0]
     assert len(saved["scores"]) == 5 and saved["scores"] == [float(steps) for steps in saved["lengths"]]
@@ -58,32 +58,32 @@ def test_games_without_an_end_can_be_capped(run, capsys):
     assert main(["evaluate", str(run), "--games", "4", "--cap-steps", "7"]) == 0
     (saved,) = evaluations(run)
     assert saved["lengths"] == [7] * 4 and saved["passport"]["cap_steps"] == 7
-    assert "note: the rules" in capsys.readouterr().out
+    assert "note: rules" in capsys.readouterr().out
     assert main(["evaluate", str(run), "--cap-steps", "0"]) == 2
     assert "cap-steps is 0" in capsys.readouterr().err
 
 
-def test_atari_is_put_beside_random_and_human_play():
-    from c2d.cli.evaluate import lines
+def test_atari_scores_are_compared_with_random_and_human_play():
+    from c2d.cli.evaluate import summary_lines
     from c2d.evaluation.statistics import summarize
 
-    assert lines(summarize([16.1, 16.1]), "atari/breakout")[-1] == (
-        "human-normalized score of the mean: 0.500 (0 is random play at 1.7, 1 a human tester at 30.5)"
+    assert summary_lines(summarize([16.1, 16.1]), "atari/breakout")[-1] == (
+        "human-normalized score of the mean: 0.500 (0: random play at 1.7, 1: a human tester at 30.5)"
     )
-    assert "human" not in lines(summarize([3.0]), "atari/pooyan")[-1]
-    assert "none from one game" in lines(summarize([3.0]), "atari/pooyan")[0]
+    assert "human" not in summary_lines(summarize([3.0]), "atari/pooyan")[-1]
+    assert "none with one game" in summary_lines(summarize([3.0]), "atari/pooyan")[0]
 
 
 def test_changed_rules_are_noticed(run, capsys):
     (run / "passport.json").write_text('{"hash": "another"}')
     assert main(["evaluate", str(run), "--games", "1"]) == 0
-    assert "note: the rules or the games' versions differ" in capsys.readouterr().out
+    assert "note: rules or versions of the games differ" in capsys.readouterr().out
 
 
 def test_run_that_has_not_ended(run, capsys):
     (run / "summary.json").unlink()
     assert main(["evaluate", str(run), "--games", "1"]) == 0
-    assert "trained for 40 steps (whole iterations: 1)" in capsys.readouterr().out
+    assert "trained for 40 steps (complete iterations: 1)" in capsys.readouterr().out
 
 
 def test_own_environment_is_imported_only_when_the_user_names_it(tmp_path, capsys, monkeypatch):
@@ -165,14 +165,14 @@ def test_damaged_runs(run, capsys, damage, message):
     ("words", "message"),
     [
         (["{run}/missing"], "is not a run directory"),
-        ([], "which run?"),
+        ([], "no run given"),
         (["{run}", "--games", "0"], "--games is 0; accepted: at least 1"),
         (["{run}", "--games", "many"], "--games"),
         (["{run}", "--epsilon", "1.5"], "--epsilon is 1.5; accepted: from 0 to 1"),
         (["{run}", "--parallel", "0"], "--parallel is 0; accepted: at least 1"),
         (["{run}", "--threads", "0"], "--threads is 0; accepted: at least 1"),
         (["{run}", "--seed", "-1"], "--seed is -1; accepted: 0 or greater"),
-        (["{run}", "--device", "nowhere"], "--device nowhere cannot be used here"),
+        (["{run}", "--device", "nowhere"], '--device is "nowhere"; accepted: cpu, cuda, cuda:1'),
         (["{run}", "--env", "gym/MountainCar-v0"], "has observations (2,) and 3 actions"),
         (["{run}", "--env", "minatar/breakout"], "MinAtarRules"),
         (["{run}", "--env", "gym/CartPol-v1"], "CartPole-v1"),
@@ -185,7 +185,7 @@ def test_bad_input(trained, capsys, words, message):
     assert not (trained / "evaluations").exists()
 
 
-def test_what_killed_evaluations_left_is_removed_and_nothing_else(tmp_path):
+def test_leftovers_of_killed_evaluations_are_removed_and_nothing_else(tmp_path):
     from c2d.cli.evaluate import _remove_leftovers
 
     old, dead = time.time() - 7_200, 99_999_999

@@ -23,7 +23,7 @@ def test_prints_and_writes_and_keeps_notes(tmp_path, capsys):
     assert out.read_text() == page.replace("<!-- notes -->\n", "<!-- notes -->\nWhy so.\n", 1)
 
 
-def test_runs_of_one_agent_with_other_seeds_get_a_section_together(tmp_path, capsys):
+def test_runs_with_different_seeds_get_a_joint_section(tmp_path, capsys):
     runs = [write_run(tmp_path / f"run{seed}", seed=seed, mean_loss=seed) for seed in (1, 2)]
     again, pong = write_run(tmp_path / "again", seed=2, mean_loss=9), write_run(tmp_path / "pong", env="atari/pong")
     out = tmp_path / "page.md"

@@ -1,4 +1,4 @@
-"""The command: its help, what it imports, its way with mistakes."""
+"""The command: its help, its imports, its errors."""
 
 import re
 import subprocess
@@ -27,24 +27,26 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"c2d {__version__}\n"
 
 
-def test_every_command_has_a_module_with_main():
+def test_every_command_has_a_function():
     import importlib
 
-    for name, (module, _) in COMMANDS.items():
-        assert callable(importlib.import_module(module).main), name
+    for name, (target, _) in COMMANDS.items():
+        module, _, function = target.partition(":")
+        assert callable(getattr(importlib.import_module(module), function or "main")), name
 
 
 def test_unknown_command(capsys):
     assert main(["trian"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1
-    assert err.startswith("c2d: unknown command \"trian\". Did you mean 'train'? Commands: ")
+    assert err.startswith('c2d: unknown command "trian"; accepted: quickstart, train, ')
+    assert err.endswith(". Did you mean 'train'?\n")
 
 
 @pytest.mark.parametrize(
     ("error", "code", "text"), [(UserError("no"), 2, "c2d: no\n"), (KeyboardInterrupt(), 130, "c2d: stopped\n")]
 )
-def test_what_becomes_of_errors(error, code, text, monkeypatch, capsys):
+def test_errors_and_exit_codes(error, code, text, monkeypatch, capsys):
     class Module:
         @staticmethod
         def main(words):
@@ -55,7 +57,7 @@ def test_what_becomes_of_errors(error, code, text, monkeypatch, capsys):
     assert capsys.readouterr().err == text
 
 
-def test_our_own_bugs_are_not_hidden(monkeypatch):
+def test_bugs_are_not_hidden(monkeypatch):
     class Module:
         @staticmethod
         def main(words):
@@ -66,7 +68,7 @@ def test_our_own_bugs_are_not_hidden(monkeypatch):
         main(["train"])
 
 
-def test_reader_that_goes_away_leaves_no_traceback():
+def test_a_closed_pipe_leaves_no_traceback():
     """As in `c2d --help | head -1`, with a help text larger than a pipe holds."""
     code = "import c2d.cli.main as m; text = m.usage() * 999; m.usage = lambda: text; m.entry()"
     process = subprocess.Popen(
@@ -79,7 +81,7 @@ def test_reader_that_goes_away_leaves_no_traceback():
 
 
 @pytest.mark.parametrize("code", ["import c2d", "from c2d.cli.main import main; main(['--help'])"])
-def test_light(code):
-    """Nothing heavy is imported, which takes seconds."""
+def test_light_imports(code):
+    """Nothing heavy, which would take seconds, is imported."""
     check = f"; import sys; heavy = set({HEAVY}) & set(sys.modules); assert not heavy, heavy"
     subprocess.run([sys.executable, "-c", code + check], check=True, capture_output=True)

@@ -11,7 +11,7 @@ from tests.training.short_runs import short_config
 from tests.training.test_resume import go, results, saving
 
 
-def refused(capsys, *words):
+def error_line(capsys, *words):
     assert main(list(words)) == 2
     out, err = capsys.readouterr()
     assert err.startswith("c2d: ") and err.count("\n") == 1 and "Traceback" not in out + err
@@ -24,7 +24,7 @@ def stopped(tmp_path):
     return tmp_path / "run"
 
 
-def test_resume_goes_on_and_says_so(stopped, tmp_path, capsys):
+def test_resume_continues_and_says_so(stopped, tmp_path, capsys):
     go(saving(short_config("gym/CartPole-v1", tmp_path / "straight")))
     assert main(["resume", str(stopped)]) == 0
     out = capsys.readouterr().out
@@ -44,13 +44,13 @@ def test_iterations_can_be_raised(stopped, capsys):
     assert "iteration 3/3" in capsys.readouterr().out
 
 
-def test_other_threads_are_allowed_and_told(stopped, capsys):
+def test_other_threads_are_allowed_with_a_note(stopped, capsys):
     assert main(["resume", str(stopped), "--threads", "2"]) == 0
     assert "exactness is not promised here: threads 1 → 2" in capsys.readouterr().out
 
 
-def test_other_settings_are_refused_with_the_list(stopped, capsys):
-    line = refused(capsys, "resume", str(stopped), "--optim.learning-rate", "0.5", "--schedule.gamma", "0.9")
+def test_other_settings_are_rejected_with_a_list(stopped, capsys):
+    line = error_line(capsys, "resume", str(stopped), "--optim.learning-rate", "0.5", "--schedule.gamma", "0.9")
     assert "schedule.gamma: 0.99 → 0.9; optim.learning-rate: 0.002 → 0.5" in line and "--fork NEW_RUN" in line
 
 
@@ -61,27 +61,27 @@ def test_fork(stopped, tmp_path, capsys):
     assert "resumed from the checkpoint at step 100" in capsys.readouterr().out
     assert json.loads((tmp_path / "new" / "config.json").read_text())["recipe"]["optim"]["learning_rate"] == 0.001
     assert (stopped / "records.jsonl").read_bytes() == before
-    assert "exists already; name a new directory" in refused(capsys, *words)
+    assert "exists; accepted: a new directory" in error_line(capsys, *words)
 
 
 def test_fork_that_does_not_fit_leaves_nothing(stopped, tmp_path, capsys):
     words = ["resume", str(stopped), "--fork", str(tmp_path / "new"), "--head.atoms", "5"]
-    assert "these settings do not fit the checkpoint" in refused(capsys, *words)
+    assert "these settings do not fit the checkpoint" in error_line(capsys, *words)
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "which run?"),
-        (["nowhere"], "nowhere is not a run directory"),
-        (["--iterations", "3"], "the run comes first"),
+        ([], "no run given"),
+        (["nowhere"], "nowhere is not a directory; accepted: a run directory"),
+        (["--iterations", "3"], "accepted: the run first"),
         (["."], "is not a run directory: it has no config.json"),
     ],
 )
 def test_mistakes_get_one_line(words, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert message in refused(capsys, "resume", *words)
+    assert message in error_line(capsys, "resume", *words)
 
 
 def test_help(capsys):
@@ -90,7 +90,7 @@ def test_help(capsys):
 
 
 def test_verify_resume(capsys):
-    """The proof itself: two runs in processes of their own, one of them killed and resumed.
+    """Two runs in processes of their own, one of them killed and resumed.
 
     On all families of environments: tests/training/test_fault_harness.py (killed) and test_resume.py (stopped).
     """
@@ -100,7 +100,7 @@ def test_verify_resume(capsys):
     assert len(re.findall(r" equal$", out, flags=re.MULTILINE)) == 12
 
 
-def test_verify_resume_tells_a_difference(capsys, monkeypatch):
+def test_verify_resume_reports_a_difference(capsys, monkeypatch):
     found = [Comparison("weights", "1", "1"), Comparison("replay", "1", "2")]
     monkeypatch.setattr("c2d.training.verification.verify", lambda *_: found)
     with pytest.raises(SystemExit, match="1"):
@@ -109,7 +109,7 @@ def test_verify_resume_tells_a_difference(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(("wrong", "code"), [([], 0), ([7, 1_200], 1)])
-def test_verify_resume_tells_a_game_that_does_not_continue_as_saved(wrong, code, capsys, monkeypatch):
+def test_verify_resume_reports_a_game_that_does_not_continue_as_saved(wrong, code, capsys, monkeypatch):
     monkeypatch.setattr("c2d.training.verification.verify", lambda *_: [Comparison("environment", "1", "1")])
     monkeypatch.setattr("c2d.envs.trial.unequal", lambda *_: wrong)
     try:
@@ -123,7 +123,7 @@ def test_verify_resume_tells_a_game_that_does_not_continue_as_saved(wrong, code,
 
 
 def test_verify_resume_of_an_inexact_environment(capsys, tmp_path, monkeypatch):
-    """An environment that the seed does not determine is found out."""
+    """An environment that the seed does not determine is detected."""
     (tmp_path / "unseeded_env.py").write_text(
         "import gymnasium, numpy as np, time\n"
         "class Env(gymnasium.Env):\n"
@@ -152,4 +152,4 @@ def test_verify_resume_of_an_inexact_environment(capsys, tmp_path, monkeypatch):
     ],
 )
 def test_verify_resume_mistakes(words, message, capsys):
-    assert message in refused(capsys, "verify-resume", *words)
+    assert message in error_line(capsys, "verify-resume", *words)

@@ -135,18 +135,18 @@ def test_spaces_that_cannot_be_learned_are_named(name: str, words: list[str]) ->
 @pytest.mark.parametrize(
     ("name", "steps", "words"),
     [
-        ("Nan", 3, ["reward nan", "step 3"]),
-        ("Infinite", 1, ["reward inf", "step 1"]),
-        ("TooLarge", 1, ["reward 1e+39", "finite float32"]),
-        ("RewardInBrackets", 1, ["reward array([2.5])", "must be numbers"]),
-        ("NoReward", 1, ["reward None", "must be numbers"]),
+        ("Nan", 3, ["reward is nan", "step 3"]),
+        ("Infinite", 1, ["reward is inf", "step 1"]),
+        ("TooLarge", 1, ["reward is 1e+39", "finite float32"]),
+        ("RewardInBrackets", 1, ["reward is array([2.5])", "accepted: a number"]),
+        ("NoReward", 1, ["reward is None", "accepted: a number"]),
         ("NanObservation", 1, ["nan", "observation", "step 1"]),
         ("WrongShape", 1, ["(5,)", "(3,)"]),
-        ("OldApi", 1, ["terminated, truncated"]),
+        ("OldApi", 1, ["step returned a tuple of 4", "accepted: (observation, reward, terminated, truncated, info)"]),
         ("Coded", 1, ["9", "outside its space"]),
     ],
 )
-def test_what_no_learner_can_use_stops_with_a_clear_message(name: str, steps: int, words: list[str]) -> None:
+def test_values_that_cannot_be_learned_from_stop_with_a_clear_message(name: str, steps: int, words: list[str]) -> None:
     game = own(name)
     game.reset()
     for _ in range(steps - 1):
@@ -159,11 +159,11 @@ def test_what_no_learner_can_use_stops_with_a_clear_message(name: str, steps: in
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("no_such_module:MyEnv", "Cannot import 'no_such_module'"),
+        ("no_such_module:MyEnv", 'cannot import "no_such_module"'),
         (f"{HERE}:Scriptd", "Did you mean 'Scripted'"),
         (f"{HERE}:OldReset", r"reset without `seed`"),
         (f"{HERE}:Unwilling", r"RuntimeError: no license for this machine \(.*user_envs.py, line \d+\)$"),
-        (f"{HERE}:Demanding", "called without arguments, made no environment: TypeError.*level"),
+        (f"{HERE}:Demanding", "failed when called without arguments: TypeError.*level"),
         (f"{HERE}:not_an_environment", "not a class"),
         ("collections:OrderedDict", "lacks action_space"),
     ],
@@ -185,18 +185,18 @@ def test_a_module_that_cannot_be_imported(
 ) -> None:
     (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError, match=f"Importing '{name}' failed: {message}"):
+    with pytest.raises(UserError, match=f'importing "{name}" failed: {message}'):
         make(f"{name}:Env", None, 0)
 
 
-def test_pictures_of_large_numbers_are_scaled() -> None:
+def test_images_with_large_values_are_scaled() -> None:
     game = own("Bright")  # Box(0, 255), float32
     np.testing.assert_allclose(game.reset().frame, np.full((1, 12, 10), 0.2), rtol=1e-6)
-    assert own("Gray").spec.frame_dtype == "uint8"  # bytes stay bytes; the network scales them
+    assert own("Gray").spec.frame_dtype == "uint8"  # bytes stay bytes: the network scales them
     assert own("FloatPicture").reset().frame.max() <= 1.0
 
 
-def test_passport_and_pictures() -> None:
+def test_passport_and_render() -> None:
     game = make("CartPole-v1", None, 0)
     passport = game.passport()
     assert passport["own_limit_steps"] == 500 and passport["truncation"] == "bootstrap"
@@ -204,9 +204,11 @@ def test_passport_and_pictures() -> None:
         own("Scripted").render()
 
 
-def test_a_package_that_is_missing_for_pictures_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_render_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     game = make("gym/CartPole-v1", None, 0)
     game.reset()
     monkeypatch.setitem(sys.modules, "pygame", None)
-    with pytest.raises(UserError, match=r"CartPole-v1 needs another package to be shown: pygame .*classic-control"):
+    with pytest.raises(
+        UserError, match=r"CartPole-v1 cannot be shown without another package: pygame .*classic-control"
+    ):
         game.render()

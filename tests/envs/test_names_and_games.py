@@ -70,10 +70,10 @@ def test_misspelt_names_get_a_suggestion_in_one_line(text: str, suggestion: str)
         resolve(text)
     message = str(caught.value)
     assert f"Did you mean {suggestion}" in message
-    assert text in message and "Accepted" in message and "\n" not in message
+    assert f'"{text}"; accepted: ' in message and "\n" not in message
 
 
-def test_a_family_alone_is_asked_for_its_game() -> None:
+def test_a_family_without_a_game_is_rejected() -> None:
     for text, accepted in (("minatar", "asterix, breakout"), ("Atari", "62 games"), ("gym", "a registered id")):
         with pytest.raises(UserError, match=f"{text}.*{accepted}") as caught:
             resolve(text)
@@ -82,7 +82,7 @@ def test_a_family_alone_is_asked_for_its_game() -> None:
 
 @pytest.mark.parametrize("text", ["", "zzzzqqqq", "gym/zzzzqqqq", "minatar/", "atari/", "no such.module:Env", "a.b:"])
 def test_hopeless_names_say_what_is_accepted(text: str) -> None:
-    with pytest.raises(UserError, match=r"Accepted|write my_package"):
+    with pytest.raises(UserError, match=r"; accepted: "):
         resolve(text)
 
 
@@ -120,7 +120,9 @@ def test_default_rules_and_rules_of_the_wrong_family() -> None:
     assert default_rules("pong") == PROTOCOLS["c2d-paper"] == AtariRules()
     assert default_rules("minatar/asterix") == MinAtarRules()
     assert default_rules("toy/skewed") == GymRules()
-    with pytest.raises(UserError, match="AtariRules, not GymRules"):
+    with pytest.raises(
+        UserError, match=r"rules for atari/pong are those of Gymnasium .*; accepted: the rules of Atari"
+    ):
         make("pong", GymRules(), 0)
 
 
@@ -149,7 +151,7 @@ def test_protocols_are_what_they_are_called() -> None:
         {"resize": "cubic"},
     ],
 )
-def test_rules_out_of_range_are_refused_by_name(setting: dict[str, object]) -> None:
+def test_rules_out_of_range_are_rejected_by_name(setting: dict[str, object]) -> None:
     ((name, value),) = setting.items()
     with pytest.raises(UserError, match=f"--rules.{name.replace('_', '-')} is {value}; accepted: "):
         AtariRules(**setting)  # type: ignore[arg-type]

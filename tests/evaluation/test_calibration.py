@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from c2d.evaluation.calibration import SPREAD, calibrate, climatology, covered, crps, pit
-from c2d.evaluation.calibration_report import lines
+from c2d.evaluation.calibration import SPREAD, calibrate, calibration_lines, climatology, covered, crps, pit
 from c2d.evaluation.play import PlaySettings, play
 from c2d.evaluation.prediction_log import PredictionLog, Sample
 from tests.evaluation.known_worlds import GAMMA, knowing, worlds
@@ -49,7 +48,7 @@ def test_pit_by_hand():
                          (-1.0, 0.0, SPREAD), (9.0, 1 - SPREAD, 1.0)):  # fmt: skip
         values = pit(z, p, np.full(n, y), rng())
         assert low <= values.min() < low + 0.01 * (high - low) and high - 0.01 * (high - low) < values.max() <= high
-    near = pit(z, p, np.full(n, 1.04), rng(), equal=0.05)  # near enough to count as 1
+    near = pit(z, p, np.full(n, 1.04), rng(), equal=0.05)  # close enough to count as 1
     assert near.min() < 0.51 and near.max() > 0.79
     assert (pit(z, p, np.full(n, 1.04), rng(4)) == pit(z, p, np.full(n, 1.04), rng(4))).all()
 
@@ -62,8 +61,8 @@ def test_quantile_laws_of_a_continuous_return_leave_no_stripes(atoms):
     assert stats.chisquare(np.histogram(values, 10, (0, 1))[0]).pvalue > 0.01
 
 
-def test_a_point_is_not_taken_for_a_wide_law():
-    """The median of what came as a sure prediction: all of it lies outside every interval."""
+def test_a_point_does_not_count_as_a_wide_distribution():
+    """A certain prediction of the median: every return lies outside every interval."""
     y = rng(1).normal(size=500)
     values = pit(np.zeros((500, 1)), np.ones((500, 1)), y, rng())
     assert not any(covered(values, level).any() for level in (0.5, 0.8, 0.95))
@@ -121,23 +120,23 @@ def test_the_true_law_is_calibrated(perfect, name):
 
 
 @pytest.mark.parametrize("fault", WRONG)
-def test_a_wrong_law_is_found_out_and_scores_worse(perfect, fault):
+def test_a_wrong_law_is_detected_and_scores_worse(perfect, fault):
     right, wrong = perfect["skewed"][1], calibrate(sampled("skewed", WRONG[fault]))
     assert wrong.crps.interval[0] > right.crps.value
     off = [e.interval[0] > float(level) or e.interval[1] < float(level) for level, e in wrong.coverage.items()]
     assert any(off)
-    report = "\n".join(lines(wrong))
+    report = "\n".join(calibration_lines(wrong))
     if fault == "too high":
         assert wrong.bias.value == pytest.approx(right.bias.value + 3.0) and "predictions are too high" in report
     else:
-        assert "no bias found" in report
+        assert "no significant bias" in report
     assert {"too narrow": "too narrow", "too wide": "too wide", "mean only": "too narrow", "too high": "%"}[
         fault
     ] in report
 
 
 def test_known_law_beats_climatology_by_what_theory_says(perfect):
-    """E CRPS of the true law is ½ E|X − X′|, averaged here over the laws that were met."""
+    """E CRPS of the true law is ½ E|X − X′|, averaged over the laws of visited states."""
     sample, found = perfect["skewed"]
     gaps = np.abs(sample.returns[:, :, None] - sample.returns[:, None, :])
     expected = 0.5 * np.einsum("ni,nij,nj->n", sample.probs, gaps, sample.probs).mean()
@@ -146,10 +145,10 @@ def test_known_law_beats_climatology_by_what_theory_says(perfect):
 
 
 def test_intervals_come_from_games_not_steps():
-    """Every step fifty times over says no more than once."""
+    """Repeating every step fifty times adds no information."""
     sample = sampled("skewed", games=30)
-    again = Sample(*(part.repeat(50, axis=0) for part in sample[:4]), *sample[4:])
-    once, often = calibrate(sample), calibrate(again)
+    repeated = Sample(*(part.repeat(50, axis=0) for part in sample[:4]), *sample[4:])
+    once, often = calibrate(sample), calibrate(repeated)
     assert often.steps == 50 * once.steps
     assert often.crps.interval == pytest.approx(once.crps.interval)
     assert often.realized.interval == pytest.approx(once.realized.interval)
@@ -157,6 +156,6 @@ def test_intervals_come_from_games_not_steps():
 
 def test_one_game_and_returns_that_never_vary():
     one = calibrate(sampled("skewed", games=1))
-    assert one.crps.interval is None and "none from one game" in lines(one)[-1]
+    assert one.crps.interval is None and "none with one game" in calibration_lines(one)[-1]
     sure = Sample(np.arange(4), np.full((4, 1), 2.0), np.ones((4, 1)), np.full(4, 2.0), 1, 0, None, 44)
     assert calibrate(sure).skill is None and calibrate(sure).crps.value == 0.0

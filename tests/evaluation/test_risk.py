@@ -156,17 +156,20 @@ def test_parsing_and_names():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cvr:0.1", "unknown criterion \"cvr\". Did you mean 'cvar'? Accepted: mean, cvar:ALPHA, entropic:BETA"),
+        (
+            "cvr:0.1",
+            "\"cvr\"; accepted: mean, cvar:ALPHA, entropic:BETA, mean-std:C, above:X. Did you mean 'cvar'?",
+        ),
         ("", 'unknown criterion ""'),
-        ("cvar", "cvar needs a number, cvar:ALPHA, as in cvar:0.1"),
-        ("cvar:", "cvar needs a number"),
-        ("cvar:ten", '"ten" is no number'),
+        ("cvar", 'criterion "cvar" has no number; accepted: cvar:ALPHA, as in cvar:0.1'),
+        ("cvar:", 'criterion "cvar:" has no number'),
+        ("cvar:ten", '"ten" is not a number'),
         ("cvar:0", "ALPHA is 0; accepted: a number above 0 and at most 1"),
         ("cvar:1.5", "ALPHA is 1.5"),
         ("cvar:nan", "ALPHA is nan"),
-        ("entropic:0", "BETA is 0; accepted: any finite number but 0"),
+        ("entropic:0", "BETA is 0; accepted: any finite number except 0"),
         ("mean-std:inf", "C is inf"),
-        ("mean:1", "mean takes no number"),
+        ("mean:1", 'criterion "mean:1" has a number; accepted: mean'),
     ],
 )
 def test_bad_criteria(text, message):

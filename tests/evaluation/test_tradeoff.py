@@ -7,8 +7,7 @@ import pytest
 from scipy import stats
 
 from c2d.evaluation.play import PlayedGames
-from c2d.evaluation.risk import criterion
-from c2d.evaluation.tradeoff import compare, lines
+from c2d.evaluation.risk import criterion, tradeoff, tradeoff_lines
 from c2d.types import GameEnd
 
 RNG = np.random.default_rng(4)
@@ -35,7 +34,7 @@ STATISTICS = {
 
 @pytest.mark.parametrize("name", STATISTICS)
 def test_values_and_intervals_against_scipy(name):
-    found = compare(course(FIRST), course(SECOND, "entropic:-0.1"))
+    found = tradeoff(course(FIRST), course(SECOND, "entropic:-0.1"))
     statistic = STATISTICS[name]
     for of, scale in (("score", 1.0), ("return", 0.5)):
         row = next(row for row in found.rows if (row.of, row.statistic) == (of, name))
@@ -55,11 +54,11 @@ def test_values_and_intervals_against_scipy(name):
 
 
 def quick(*courses):
-    return compare(*courses, resamples=500)
+    return tradeoff(*courses, resamples=500)
 
 
 def test_games_are_paired():
-    """A constant gain in every game is sure, however much games differ."""
+    """A constant gain in every game is certain, however much games differ."""
     found = quick(course(FIRST), course(FIRST + 1.0, "cvar:0.2"))
     gain = found.rows[0]
     assert gain.interval == (pytest.approx(1.0), pytest.approx(1.0)) and gain.significant
@@ -67,7 +66,7 @@ def test_games_are_paired():
     assert spread.difference == pytest.approx(0.0, abs=1e-9)
 
 
-def test_the_criterion_itself_is_judged_on_returns_and_its_own_tail_is_taken():
+def test_returns_also_get_the_criterion_itself_and_a_cvar_its_own_tail():
     names = [(row.of, row.statistic) for row in quick(course(FIRST), course(SECOND, "above:3")).rows]
     assert names == [("score", "mean"), ("score", "std"), ("score", "cvar:0.1"), ("return", "mean"), ("return", "std"),
                      ("return", "cvar:0.1"), ("return", "above:3")]  # fmt: skip
@@ -78,20 +77,20 @@ def test_the_criterion_itself_is_judged_on_returns_and_its_own_tail_is_taken():
     assert [row.statistic for row in quick(course(FIRST), course(SECOND, "cvar:0.25")).rows][2] == "cvar:0.25"
 
 
-def test_words():
+def test_text():
     other = np.random.default_rng(9).gamma(2.0, 5.0, 60)
-    nothing = lines(quick(course(FIRST), course(other, "cvar:0.1", different=20)))
-    assert nothing[-1].startswith("nothing here is significant")
-    assert "in 5.0 % of 100 decisions in the games of the mean, and in 20.0 % of 100" in nothing[-2]
-    clear = lines(quick(course(FIRST), course(FIRST + 50, "cvar:0.1")))
+    nothing = tradeoff_lines(quick(course(FIRST), course(other, "cvar:0.1", different=20)))
+    assert nothing[-1].startswith("no difference is significant")
+    assert "in 5.0 % of 100 decisions in games played by the mean, and in 20.0 % of 100" in nothing[-2]
+    clear = tradeoff_lines(quick(course(FIRST), course(FIRST + 50, "cvar:0.1")))
     assert (
         clear[1].startswith("score: mean")
         and clear[1].endswith("*")
-        and clear[-1].startswith("* marks intervals without 0, here")
+        and clear[-1].startswith("* marks intervals that exclude 0, here")
     )
-    alike = lines(quick(course(FIRST, different=0), course(FIRST, "cvar:0.1", different=0)))
-    assert "chose as the mean did at every step" in alike[-1]
-    few = lines(quick(course(FIRST[:20]), course(SECOND[:20], "cvar:0.1")))
+    alike = tradeoff_lines(quick(course(FIRST, different=0), course(FIRST, "cvar:0.1", different=0)))
+    assert "chose the same actions at every step" in alike[-1]
+    few = tradeoff_lines(quick(course(FIRST[:20]), course(SECOND[:20], "cvar:0.1")))
     assert "the mean of the worst 2" in few[-1] and "--games 50 or more" in few[-1]
 
 

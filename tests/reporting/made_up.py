@@ -1,4 +1,4 @@
-"""Run directories and published files with made-up figures, in the formats of real ones."""
+"""Run directories and published files with made-up numbers, in the formats of real ones."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Where runs stand: verdicts, seeds needed, rules that differ, and the command."""
+"""Comparison with published agents: verdicts, seeds needed, different rules, and the command."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,8 @@ from scipy import stats
 
 from c2d.cli.main import main
 from c2d.reporting.analysis import IntervalEstimate
-from c2d.reporting.compare import verdict
 from c2d.reporting.local_runs import passport_differences, passport_spread, published_passport
+from c2d.reporting.report import verdict
 from c2d.reporting.run_statistics import (
     beyond_chance,
     games_needed,
@@ -21,7 +21,7 @@ from tests.reporting.made_up import write_run
 
 
 def power_of(n, m, shift, rng, trials=600):
-    """How often the Mann-Whitney test tells two normal laws apart."""
+    """How often the Mann-Whitney test distinguishes two normal distributions."""
     ours, theirs = rng.normal(shift, 1, (trials, n)), rng.normal(0, 1, (trials, m))
     return np.mean(stats.mannwhitneyu(ours, theirs, method="asymptotic", axis=1).pvalue < 0.05)
 
@@ -61,7 +61,7 @@ def test_verdicts():
     assert "of both" in verdict(IntervalEstimate(0.6, (0.3, 0.7)), 3, 3, 1, both=True)
 
 
-def test_differences_that_matter_are_spelled_out():
+def test_relevant_differences_of_rules_are_listed():
     ours, theirs = published_passport("C2D"), published_passport("IQN")
     assert passport_differences(ours, ours) == []
     assert passport_differences(ours, theirs) == [
@@ -109,7 +109,7 @@ def test_command(tmp_path, capsys):
     assert "other rules than C2D: life loss ends the learner's episode: no | yes" in out
 
 
-def test_command_away_from_atari(tmp_path, capsys):
+def test_command_on_other_environments(tmp_path, capsys):
     for place, recipe in enumerate(("c2d", "c51")):
         scores = (1, 2, 3 + place)
         write_run(tmp_path / recipe, env="minatar/breakout", recipe=recipe, scores=scores, steps=2_500)
@@ -134,7 +134,7 @@ def test_a_run_that_was_stopped_does_not_hold_the_others_back(tmp_path, capsys):
     assert f"note: {short} stops at 40,000 frames and is not used on minatar/breakout at 100,000" in out
 
 
-def test_young_runs_and_uneven_games_are_left_out_and_told(tmp_path, capsys):
+def test_short_runs_and_uneven_games_are_left_out_with_notes(tmp_path, capsys):
     write_run(tmp_path / "pong", env="atari/pong", scores=(1.0, 2.0))
     write_run(tmp_path / "boxing", env="atari/boxing", recipe="c51", scores=(1.0, 2.0))
     write_run(tmp_path / "young", env="atari/pong", recipe="iqn", scores=(None,), state=None)

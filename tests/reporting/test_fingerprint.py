@@ -1,4 +1,4 @@
-"""Verdicts, sections and the page they are kept in, on synthetic records."""
+"""Verdicts, sections and the page that keeps them, on synthetic records."""
 
 import csv
 import json
@@ -34,7 +34,7 @@ FIGURES = dict(episodes=1110, mean_score=1.6, mean_loss=0.025, atom_min=-17.0, a
 
 
 def write_run(path: Path, env="atari/breakout", iterations=1, summary="finished", seed=4, **changes) -> Path:
-    """A run directory as training leaves it, with made-up figures."""
+    """A run directory as training leaves it, with made-up numbers."""
     path.mkdir()
     config = to_json(Config(env=env, iterations=iterations, seed=seed))
     header = {
@@ -98,7 +98,7 @@ def test_distance_is_in_standard_deviations_of_the_seeds():
     assert distance(2.0, (1.0, 1.0, 1.0)) == "–"
 
 
-def test_section_names_the_run_and_judges_each_figure(tmp_path):
+def test_section_names_the_run_and_judges_each_number(tmp_path):
     text = section(read_run(write_run(tmp_path / "mine")))
     assert text.startswith("## breakout: mine\n")
     for fact in (
@@ -127,7 +127,7 @@ def test_section_names_the_run_and_judges_each_figure(tmp_path):
     assert "unfinished" not in text and "not ended" not in text
 
 
-def test_runs_together(tmp_path):
+def test_joint_section(tmp_path):
     """Two runs: ten ways to split. Losses below all seeds, 0.02183 and more, are the most extreme; scores are not."""
     runs = [
         read_run(write_run(tmp_path / name, seed=seed, mean_loss=loss, mean_score=score))
@@ -160,7 +160,7 @@ def test_runs_in_all_states(tmp_path):
     assert row_of(none, "mean score")[6] == "no game ended"
 
 
-def test_a_line_being_written_is_left_for_later(tmp_path):
+def test_an_incomplete_last_line_is_ignored(tmp_path):
     path = write_run(tmp_path / "run", iterations=2, summary=None)
     file = path / "records.jsonl"
     file.write_text(file.read_text()[:-40])
@@ -175,7 +175,7 @@ def test_damaged_records(tmp_path, damage):
         read_run(path)
 
 
-def test_record_without_a_figure(tmp_path):
+def test_record_without_a_number(tmp_path):
     path = write_run(tmp_path / "run")
     file = path / "records.jsonl"
     file.write_text(file.read_text().replace('"mean_loss"', '"loss"'))
@@ -183,7 +183,7 @@ def test_record_without_a_figure(tmp_path):
         read_run(path)
 
 
-def test_games_without_published_figures_are_refused(tmp_path):
+def test_games_without_published_numbers_are_rejected(tmp_path):
     with pytest.raises(UserError, match=r"minatar/breakout.*kungfumaster"):
         section(read_run(write_run(tmp_path / "a", env="minatar/breakout")))
     with pytest.raises(UserError, match=r"atari/alien.*kungfumaster"):
@@ -240,7 +240,7 @@ def test_page_keeps_notes_and_other_sections():
         "<!-- intro -->\n<!-- /intro -->\n<!-- section a -->\n<!-- notes -->mine\n<!-- /section a -->\n",
     ],
 )
-def test_page_that_would_lose_text_is_refused(page):
+def test_a_page_that_would_lose_text_is_rejected(page):
     with pytest.raises(UserError, match="FILE is not updated"):
         update_page(page, "intro", {"a": "text"}, "FILE")
 
@@ -249,7 +249,7 @@ def test_reporting_imports_neither_torch_nor_the_emulator():
     code = (
         "import sys, pkgutil, importlib, c2d.reporting as r\n"
         "for m in pkgutil.iter_modules(r.__path__): importlib.import_module('c2d.reporting.' + m.name)\n"
-        "import c2d.cli.fingerprint\n"
+        "import c2d.cli.reports\n"
         "from c2d.reporting.published import early_iterations; early_iterations()\n"
         "print([m for m in ('torch', 'ale_py', 'cv2') if m in sys.modules])"
     )
@@ -293,7 +293,7 @@ def test_gap(value, others, wanted):
     assert relative_gap(value, others) == pytest.approx(wanted)
 
 
-def test_a_value_like_all_seeds_is_not_odd_and_one_far_from_all_is():
+def test_a_value_like_the_seeds_is_usual_and_one_far_from_all_is_not():
     for quantity in QUANTITIES:
         seeds = early_iterations()["kungfumaster"][0][quantity]
         assert share_at_least_as_far(quantity, 0, sorted(seeds)[1], seeds) == 1.0
@@ -329,5 +329,5 @@ def _differ(first, second):
     return abs(first.mean() - second.mean())
 
 
-def test_figures_that_are_no_numbers_have_no_p():
+def test_values_that_are_not_finite_have_no_p():
     assert math.isnan(permutation_p([1.0, math.nan], [1.0, 2.0, 3.0]))

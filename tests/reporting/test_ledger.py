@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from c2d.cli.main import main
-from c2d.reporting.analysis import IntervalEstimate
-from c2d.reporting.dataset import gather
-from c2d.reporting.ledger import claims, mathematics, paper_numbers
-from c2d.reporting.ledger.entry import (
+from c2d.reporting import paper_claims, paper_numbers
+from c2d.reporting.analysis import IntervalEstimate, gather
+from c2d.reporting.ledger import (
     DIFFERS,
     FAILS,
     HOLDS,
@@ -24,7 +23,6 @@ from c2d.reporting.ledger.entry import (
     counts,
     to_markdown,
 )
-from c2d.theory import training_functions
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +32,7 @@ def dataset():
 
 @pytest.fixture(scope="module")
 def judged(dataset):
-    return {entry.what: entry for entry in claims.ResultClaims(dataset, 500).entries()}
+    return {entry.what: entry for entry in paper_claims.ResultClaims(dataset, 500).entries()}
 
 
 def find(entries, words):
@@ -81,35 +79,37 @@ def test_claims_have_verdicts_with_intervals(judged):
 
 
 def test_verdicts_follow_the_data(dataset, monkeypatch):
-    """Were C2D's scores those of DQN, the claims of strength would fall."""
+    """If C2D had the scores of DQN, its claims would fail."""
     swapped = {
         key._replace(agent={"C2D": "DQN", "DQN": "C2D"}.get(key.agent, key.agent)): run
         for key, run in dataset.runs.items()
     }
-    weak = {entry.what: entry for entry in claims.ResultClaims(type(dataset)(swapped, dataset.agents), 200).entries()}
+    weak = {
+        entry.what: entry for entry in paper_claims.ResultClaims(type(dataset)(swapped, dataset.agents), 200).entries()
+    }
     assert find(weak, "outperforms IQN and Rainbow").status == FAILS
     assert find(weak, "improvement over C51").status == FAILS
     assert find(weak, "on par with IQN").status == FAILS
     assert find(weak, "ahead at τ > 5").status != HOLDS
 
 
-def test_judging():
-    assert claims._judge(IntervalEstimate(1.0, None)) == UNDECIDED
-    assert claims._together([HOLDS, UNDECIDED]) == PARTLY and claims._together([FAILS, FAILS]) == FAILS
-    assert claims._judge(IntervalEstimate(1.0, (0.2, 1.8))) == HOLDS
-    assert claims._judge(IntervalEstimate(1.0, (-0.2, 1.8))) == UNDECIDED
-    assert claims._judge(IntervalEstimate(-1.0, (-1.2, -0.8))) == FAILS
+def test_judgment():
+    assert paper_claims._judge(IntervalEstimate(1.0, None)) == UNDECIDED
+    assert paper_claims._together([HOLDS, UNDECIDED]) == PARTLY and paper_claims._together([FAILS, FAILS]) == FAILS
+    assert paper_claims._judge(IntervalEstimate(1.0, (0.2, 1.8))) == HOLDS
+    assert paper_claims._judge(IntervalEstimate(1.0, (-0.2, 1.8))) == UNDECIDED
+    assert paper_claims._judge(IntervalEstimate(-1.0, (-1.2, -0.8))) == FAILS
     ends = np.arange(5.0)
-    assert claims._crossing(ends, np.array([-1, 1, -1, 1, 1])) == 3
-    assert claims._crossing(ends, np.array([1, 1, 1, 1, -1])) is None
-    assert claims._crossing(ends, np.ones(5)) == 0
+    assert paper_claims._crossing(ends, np.array([-1, 1, -1, 1, 1])) == 3
+    assert paper_claims._crossing(ends, np.array([1, 1, 1, 1, -1])) is None
+    assert paper_claims._crossing(ends, np.ones(5)) == 0
 
 
 def test_mathematics_and_sizes(dataset):
-    assert [entry.status for entry in mathematics.entries()] == [HOLDS] * 4
-    found = {entry.what: entry for entry in claims.other_claims(dataset)}
+    assert [entry.status for entry in paper_claims.propositions()] == [HOLDS] * 4
+    found = {entry.what: entry for entry in paper_claims.other_claims(dataset)}
     assert "1,605,632 weights from 3,136" in find(found, "fewer network weights").ours
-    assert all(entry.status.startswith("needs training: ") for entry in claims.untested_claims())
+    assert all(entry.status.startswith("needs training: ") for entry in paper_claims.untested_claims())
 
 
 @pytest.mark.parametrize(
@@ -127,17 +127,15 @@ def test_mathematics_checks_the_functions_that_train(monkeypatch, module, name, 
     home = importlib.import_module(f"c2d.returns.{module}")
     broken = wrong(getattr(home, name))
     monkeypatch.setattr(home, name, broken)
-    if hasattr(training_functions, name):
-        monkeypatch.setattr(training_functions, name, broken)
-    found = {entry.what: entry for entry in mathematics.entries()}
+    found = {entry.what: entry for entry in paper_claims.propositions()}
     assert find(found, what).status == FAILS
 
 
 def test_mathematics_without_pytorch():
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        "from c2d.reporting.ledger import mathematics\n"
-        "print([(entry.status, 'torch' in entry.note) for entry in mathematics.entries()])"
+        "from c2d.reporting import paper_claims\n"
+        "print([(entry.status, 'torch' in entry.note) for entry in paper_claims.propositions()])"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed == f"{[(NEEDS_TORCH, True)] * 4}\n"

@@ -10,7 +10,7 @@ import pytest
 
 from c2d.cli.main import main
 from c2d.envs.games import BENCHMARK
-from c2d.reporting.dataset import PAPER_AGENTS, gather
+from c2d.reporting.analysis import PAPER_AGENTS, gather
 from c2d.reporting.published import bundled_runs, paper_figures, read_published
 from c2d.reporting.run_statistics import AGGREGATES, intervals, iqm, profile
 from c2d.reporting.scores import CONVENTIONS, RunKey, normalize
@@ -47,18 +47,20 @@ def test_aggregates(dataset, expected, convention, key):
         scores = dataset.scores(agent, BENCHMARK, 200.0, how, how.references)
         spreads = intervals(scores, AGGREGATES, 20_000)
         for name, function in AGGREGATES.items():
-            told = expected[key]["aggregates_200M"][THEIRS.get(agent, agent)][name]
-            assert function(scores) == pytest.approx(told["point"], abs=1e-6), (agent, name)
-            low, high = told["ci95"]
+            published_value = expected[key]["aggregates_200M"][THEIRS.get(agent, agent)][name]
+            assert function(scores) == pytest.approx(published_value["point"], abs=1e-6), (agent, name)
+            low, high = published_value["ci95"]
             assert spreads[name] == pytest.approx((low, high), abs=0.1 * (high - low)), (agent, name)
 
 
 def test_iqm_at_points(dataset, expected):
     how = CONVENTIONS["table"]
     for agent in PAPER_AGENTS:
-        for at, told in expected["moving_average"]["iqm_at_frames_millions"][THEIRS.get(agent, agent)].items():
+        for at, published_value in expected["moving_average"]["iqm_at_frames_millions"][
+            THEIRS.get(agent, agent)
+        ].items():
             scores = dataset.scores(agent, BENCHMARK, float(at), how, how.references)
-            assert iqm(scores) == pytest.approx(told["point"], abs=1e-6)
+            assert iqm(scores) == pytest.approx(published_value["point"], abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -69,11 +71,11 @@ def test_profiles(dataset, expected, convention, key):
     part, name = key.split("/")
     how = CONVENTIONS[convention]
     for agent in PAPER_AGENTS:
-        told = expected[part][name][THEIRS.get(agent, agent)]
+        published_value = expected[part][name][THEIRS.get(agent, agent)]
         raw = dataset.matrix(agent, BENCHMARK, lambda run: run.score(199.0, how.window))
         scores = normalize(raw, BENCHMARK, how.references)
-        points = profile(scores, np.array([float(tau) for tau in told]))
-        np.testing.assert_allclose(points, [value["point"] for value in told.values()], atol=1e-6)
+        points = profile(scores, np.array([float(tau) for tau in published_value]))
+        np.testing.assert_allclose(points, [value["point"] for value in published_value.values()], atol=1e-6)
 
 
 def test_curves_over_training(curves, expected):
@@ -89,8 +91,8 @@ def test_curves_over_training(curves, expected):
 def test_effect_of_video_pinball(dataset, expected):
     for agent in PAPER_AGENTS:
         scores = dataset.scores(agent, BENCHMARK, 200.0, CONVENTIONS["table"], "rliable")
-        told = expected["sensitivity_mean_200M_videopinball_random_0"][THEIRS.get(agent, agent)]
-        assert AGGREGATES["mean"](scores) == pytest.approx(told, abs=1e-6)
+        published_value = expected["sensitivity_mean_200M_videopinball_random_0"][THEIRS.get(agent, agent)]
+        assert AGGREGATES["mean"](scores) == pytest.approx(published_value, abs=1e-6)
 
 
 def test_own_table_is_the_published_one(where, curves, expected):

@@ -54,7 +54,7 @@ def test_tables_of_curves_and_supports_join(tmp_path):
     assert RunKey("QR-DQN", "pong", 2) in found
 
 
-def test_unknown_games_are_named_and_left_aside(tmp_path):
+def test_unknown_games_are_named_and_skipped(tmp_path):
     dopamine_json(tmp_path / "pongo.json", {"DQN": [[1.0]]})
     lines = ["agent,game,seed,iteration,value", "DQN,pong,1,0,1", "DQN,brekout,1,0,1", "DQN,brekout,1,1,1"]
     (tmp_path / "learning_curves.csv").write_text("\n".join(lines))
@@ -75,7 +75,7 @@ def test_unknown_games_are_named_and_left_aside(tmp_path):
         ("curves.csv.gz", b"\x1f\x8b\x08broken", "cannot be read"),
     ],
 )
-def test_damaged_files_are_named_and_left_aside(tmp_path, name, content, reason):
+def test_damaged_files_are_named_and_skipped(tmp_path, name, content, reason):
     dopamine_json(tmp_path / "good/boxing.json", {"DQN": [[1.0]]})
     (tmp_path / name).write_bytes(content)
     runs, notes = read_published(tmp_path)
@@ -84,7 +84,7 @@ def test_damaged_files_are_named_and_left_aside(tmp_path, name, content, reason)
     assert "skipped" in note and reason in note
 
 
-def test_bad_lines_are_skipped_and_told(tmp_path):
+def test_bad_lines_are_skipped_with_a_note(tmp_path):
     lines = ["agent,game,seed,iteration,value", "DQN,pong,1", "DQN,pong,1,0,7", "DQN,pong,1,x,7", "DQN,pong,1,1,8"]
     (tmp_path / "learning_curves.csv").write_text("\n".join(lines))
     (run,), notes = read_published(tmp_path)

@@ -1,4 +1,4 @@
-"""The report: what is written, that it stands alone, what is missing from it, and names that try to be code."""
+"""The report: its files, that the page is self-contained, what is missing, and hostile names."""
 
 import csv
 import json
@@ -11,10 +11,9 @@ import pytest
 from c2d.cli.main import main
 from c2d.plotting import drawing
 from c2d.reporting.analysis import IntervalEstimate
-from c2d.reporting.page import Section, page
+from c2d.reporting.page import Section, Table, latex, page, to_csv, to_html, to_latex
 from c2d.reporting.published import paper_score_table
 from c2d.reporting.report_figures import files, improvement, line_styles, short_number
-from c2d.reporting.tables import Table, latex, to_csv, to_html, to_latex
 from tests.reporting.made_up import dopamine_json, write_run
 
 EVIL = "<script>alert(1)</script>"
@@ -31,7 +30,7 @@ def published(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
-    """Two agents with hostile names on two games, one of them also on an environment of a hostile name."""
+    """Two agents with hostile names on two games, one of them also on an environment with a hostile name."""
     base = tmp_path_factory.mktemp("own")
     scores = np.linspace(-21, 15, 12)
     for recipe, place in ((EVIL, "a"), (INPUT, "b")):
@@ -69,7 +68,7 @@ def test_everything_is_written(published):
     assert {"report.html", "numbers.json"} <= names
 
 
-def test_the_page_stands_alone(published):
+def test_the_page_is_self_contained(published):
     text = (published / "report.html").read_text()
     assert "<script" not in text and "http://" not in text.replace("http://www.w3.org", "")
     assert not re.search(r'(src|href)="(?!data:|#)', text)
@@ -110,7 +109,7 @@ def test_numbers_agree_with_tables(published):
     assert sum(int(row["rank_1"]) for row in ranks) >= 55
 
 
-def test_own_runs_stand_beside_published_agents(own):
+def test_own_runs_are_compared_with_published_agents(own):
     numbers = json.loads((own / "numbers.json").read_text())
     assert numbers["games"] == ["boxing", "pong"] and numbers["frames_millions"] == 12
     assert set(numbers["aggregates"]) == {"IQN", f"{EVIL} (own)", f"{INPUT} (own)"}
@@ -153,7 +152,7 @@ def test_same_data_same_bytes():
         (["RUN", "--published-only", "--out", "OUT"], "takes no runs"),
         (["--published-only", "--out", "OUT", "--replications", "5"], "at least 100"),
         (["--published-only", "--out", "OUT", "--games", "brekout"], 'unknown game "brekout"'),
-        (["--published-only", "--out", "OUT", "--against", "IQM"], '--against "IQM" is not shown'),
+        (["--published-only", "--out", "OUT", "--against", "IQM"], 'unknown agent of --against "IQM"'),
         (["RUN", "--out", "OUT", "--at", "0"], "--at is 0"),
     ],
 )
@@ -175,7 +174,7 @@ def test_forms_of_a_table():
     assert latex(r"\input{a}") == r"\textbackslash{}input\{a\}"
 
 
-def test_the_page_escapes_all_it_is_given():
+def test_the_page_escapes_everything():
     section = Section(EVIL, EVIL, EVIL + " `" + EVIL + "`", missing=EVIL)
     assert "<script" not in page(EVIL, [EVIL], [EVIL], [section])
 

@@ -84,8 +84,8 @@ def test_empty_cells_do_not_count():
     assert run_statistics.profile(matrix, np.array([0.7]))[0] == pytest.approx(sum(above) / 5)
 
 
-def test_iqm_weighs_games_alike():
-    """Each game's runs repeated until all have six: then the plain trimmed mean, with the same share cut."""
+def test_iqm_weighs_games_equally():
+    """Each game's runs repeated until all have six: then it is the plain trimmed mean with the same fraction cut."""
     matrix = scores(3, 8)
     matrix[2, 1] = matrix[1:, 3] = np.nan
     repeated = np.sort(np.concatenate([np.repeat(c[c == c], 6 // (c == c).sum()) for c in matrix.T]))
@@ -98,7 +98,7 @@ def test_iqm_weighs_games_alike():
     assert run_statistics.iqm(matrix) == pytest.approx(np.average(inner, weights=weights))
 
 
-def test_a_game_without_runs_is_refused():
+def test_a_game_without_runs_is_rejected():
     matrix = scores(3, 4)
     matrix[:, 2] = np.nan
     with pytest.raises(ValueError, match="has no run"):
@@ -133,8 +133,8 @@ def test_one_run_has_no_interval():
     assert not resolvable(partly)
 
 
-def test_paired_interval_holds_the_truth():
-    """Two agents whose runs are drawn from known laws: P(X > Y) = Φ(1 / √2) = 0.760."""
+def test_paired_interval_contains_the_truth():
+    """Two agents whose runs are drawn from known distributions: P(X > Y) = Φ(1 / √2) = 0.760."""
     rng = np.random.default_rng(0)
     truth, hits = stats.norm.cdf(1 / np.sqrt(2)), 0
     for _ in range(40):

@@ -8,7 +8,7 @@ import pytest
 
 from c2d.envs.games import BENCHMARK
 from c2d.errors import UserError
-from c2d.reporting.dataset import PAPER_AGENTS, gather
+from c2d.reporting.analysis import PAPER_AGENTS, gather
 from c2d.reporting.published import bundled_runs, paper_figures, paper_score_table, reward_statistics
 from c2d.reporting.run_statistics import mean
 from c2d.reporting.scores import CONVENTIONS, REFERENCE_TABLES, RunCurve, RunKey, convention, normalize, reference
@@ -57,7 +57,7 @@ def test_conventions():
         convention("tabel")
 
 
-def test_points_stand_in_where_the_curve_ends():
+def test_points_replace_the_curve_beyond_its_end():
     run = curve(range(20), points={(5.0, 199.0): 77.0, (5.0, 10.0): -1.0})
     assert CONVENTIONS["table"].score(run, 200.0) == 77.0
     assert CONVENTIONS["table"].score(run, 10.0) == 7.0
@@ -120,7 +120,7 @@ def test_missing_cells_are_empty_not_zero(dataset):
         RunKey("x", "pong", 2): curve([3.0]),
         RunKey("x", "boxing", 1): curve([5.0]),
     }
-    from c2d.reporting.dataset import Dataset
+    from c2d.reporting.scores import Dataset
 
     small = Dataset(runs, ("x",))
     np.testing.assert_array_equal(small.matrix("x", games, lambda run: run.score(1.0, 5.0)), [[1, 5], [3, np.nan]])

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from c2d.returns import phi as homeomorphisms
-from c2d.returns.bellman import GREEDY, Laws, at_action, backup, greedy, greedy_bootstrap, q_values
+from c2d.returns.bellman import GREEDY, BootstrapLaws, at_action, backup, greedy, greedy_bootstrap, q_values
 from c2d.types import Batch, ReturnDist
 from tests.oracles import slow_returns
 
@@ -129,7 +129,7 @@ def test_greedy_bootstrap_takes_the_target_networks_own_best_law() -> None:
     zeros = torch.zeros(6)
     reward = torch.arange(6.0)
     batch = Batch(zeros, zeros.long(), reward, zeros, zeros, zeros, zeros.long())
-    given_reward, law = greedy_bootstrap(Laws(laws, laws), batch, phi)
+    given_reward, law = greedy_bootstrap(BootstrapLaws(laws, laws), batch, phi)
     assert given_reward is reward
     for b in range(6):
         rows = zip(laws.atoms[b].tolist(), laws.log_probs[b].exp().tolist(), strict=True)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from c2d.returns.bellman import DOUBLE, GREEDY, Laws, munchausen
+from c2d.returns.bellman import DOUBLE, GREEDY, BootstrapLaws, munchausen
 from c2d.returns.losses import cross_entropy, huber, project, quantile_huber, squared
 from c2d.returns.phi import identity, scaled_h
 from c2d.types import Batch, ReturnDist
@@ -135,7 +135,7 @@ def laws(size, actions, atoms, seed, taus=False):
 def test_double_takes_the_law_of_the_target_network_at_the_choice_of_the_other():
     target, online, data = laws(5, 3, 4, 0), laws(5, 3, 4, 100), batch(5)
     assert DOUBLE.online_chooses and not GREEDY.online_chooses
-    _, found = DOUBLE.fn(Laws(target, online), data, identity())
+    _, found = DOUBLE.fn(BootstrapLaws(target, online), data, identity())
     means = (online.log_probs.exp() * online.atoms).sum(-1)
     own = (target.log_probs.exp() * target.atoms).sum(-1)
     assert not torch.equal(means.argmax(-1), own.argmax(-1))
@@ -149,7 +149,7 @@ def test_munchausen_adds_what_it_should(taus, phi):
     """Reward and expected law against the formulas of the paper, written for one transition in plain numbers."""
     alpha, temperature, floor = 0.9, 0.7, -1.0
     after, before, data = laws(4, 3, 5, 0, taus), laws(4, 3, 5, 50, taus), batch(4)
-    reward, mixed = munchausen(alpha, temperature, floor).fn(Laws(after, after, before), data, phi)
+    reward, mixed = munchausen(alpha, temperature, floor).fn(BootstrapLaws(after, after, before), data, phi)
     for b in range(4):
         now = [float((before.log_probs[b, a].exp() * phi.back(before.atoms[b, a])).sum()) for a in range(3)]
         later = [float((after.log_probs[b, a].exp() * phi.back(after.atoms[b, a])).sum()) for a in range(3)]

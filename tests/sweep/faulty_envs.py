@@ -1,4 +1,4 @@
-"""Environments that go wrong, at a step of the process's own count."""
+"""Environments that fail at a given step of the process."""
 
 import os
 import signal
@@ -10,13 +10,13 @@ import numpy as np
 
 
 class Countdown(gymnasium.Env):
-    """Games of ten steps; the reward is the action."""
+    """Episodes of ten steps; the reward is the action."""
 
     observation_space = gymnasium.spaces.Box(0.0, 1.0, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
     def __init__(self):
-        self._steps = self._made = 0
+        self._steps = self._total = 0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -25,7 +25,7 @@ class Countdown(gymnasium.Env):
 
     def step(self, action):
         self._steps += 1
-        self._made += 1
+        self._total += 1
         self.trouble()
         return self._see(), float(action), self._steps == 10, False, {}
 
@@ -37,7 +37,7 @@ class Countdown(gymnasium.Env):
 
 
 class Slow(Countdown):
-    """Takes its time without taking the processor's, so that there is a middle of a run to strike at."""
+    """Sleeps at each step, so that a test can interfere in the middle of a run."""
 
     pause = 0.004  # seconds
 
@@ -46,25 +46,25 @@ class Slow(Countdown):
 
 
 class Raises(Slow):
-    """Raises in the middle of a run, unless it has been mended."""
+    """Raises in the middle of a run, unless it has been fixed."""
 
     def trouble(self):
         super().trouble()
-        if self._made == 300 and (mended := mark("mended")) is not None and not mended.exists():
+        if self._total == 300 and (fixed := mark("fixed")) is not None and not fixed.exists():
             raise RuntimeError("the emulator lost its mind")
 
 
 class KilledOnce(Slow):
-    """Dies in the middle of a run as the system's OOM killer would have it, once, where C2D_TEST_KILL names a file."""
+    """Kills itself in the middle of a run, as the OOM killer does, once, if C2D_TEST_KILL names a file."""
 
     def trouble(self):
         super().trouble()
         killed = os.environ.get("C2D_TEST_KILL")
-        if self._made == 150 and killed and not Path(killed).exists():
+        if self._total == 150 and killed and not Path(killed).exists():
             Path(killed).touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 def mark(name):
-    """A file by which tests and environments agree on what is to happen; None: nothing will."""
+    """A file through which tests control environments; None: outside of tests."""
     return Path(os.environ["C2D_TEST_MARKS"]) / name if "C2D_TEST_MARKS" in os.environ else None

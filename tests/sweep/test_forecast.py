@@ -1,6 +1,7 @@
-"""Time, memory and disk: predicted, and refused if they are not there."""
+"""Time, memory and disk: estimated, and rejected if they are not available; the cost on GPUs."""
 
 import itertools
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,12 +11,21 @@ import torch
 from c2d.agents.build import build_network, parameter_count
 from c2d.errors import UserError
 from c2d.formatting import duration, size
-from c2d.sweep import forecast, sweep
-from c2d.sweep.forecast import Rates, _weights, check_disk, check_memory, free_disk, makespan, need, rate_table
-from c2d.sweep.plan import Plan, multiply
-from c2d.sweep.show import budget_line
-from c2d.sweep.terms import Terms, seconds
-from c2d.sweep.variants import Variant
+from c2d.sweep import forecast, run_sweep
+from c2d.sweep.display import budget_line
+from c2d.sweep.forecast import (
+    Rates,
+    _weights,
+    check_disk,
+    check_memory,
+    cost_lines,
+    estimate,
+    free_disk,
+    makespan,
+    rate_table,
+)
+from c2d.sweep.options import SweepOptions
+from c2d.sweep.plan import Plan, Variant, multiply
 from c2d.training.disk import predicted_bytes
 from c2d.training.session import Session
 from tests.sweep.tiny_plans import TINY, carry_out, straight, tiny_plan
@@ -45,18 +55,21 @@ def test_disk_is_what_the_run_itself_predicts(env, recipe, tmp_path):
         wanted = predicted_bytes(session)
     finally:
         session.close()
-    assert need(run, Rates()).disk == pytest.approx(wanted, rel=0.3, abs=6e6)
+    assert estimate(run, Rates()).disk == pytest.approx(wanted, rel=0.3, abs=6e6)
 
 
 def test_memory_grows_with_the_replay_and_covers_a_real_run(tmp_path):
     tiny, small, middle, large = (
-        need(runs_of("breakout", **{"schedule.replay-capacity": n})[0], Rates())
+        estimate(runs_of("breakout", **{"schedule.replay-capacity": n})[0], Rates())
         for n in (20_000, 120_000, 300_000, 10**6)
     )
-    assert small.memory - tiny.memory == pytest.approx(100_000 * (84 * 84 + 16), rel=1e-3)  # as they are
+    assert small.memory - tiny.memory == pytest.approx(100_000 * (84 * 84 + 16), rel=1e-3)  # uncompressed
     assert large.memory - middle.memory == pytest.approx(700_000 * (0.3 * 84 * 84 + 16), rel=1e-3)  # compressed
     assert 1.9e9 < large.memory < 3.5e9  # Ms. Pac-Man with 1M transitions was measured at 1.9 GB for the replay
-    assert need(runs_of("breakout", "iqn")[0], Rates()).memory > need(runs_of("breakout", "c51")[0], Rates()).memory
+    assert (
+        estimate(runs_of("breakout", "iqn")[0], Rates()).memory
+        > estimate(runs_of("breakout", "c51")[0], Rates()).memory
+    )
 
 
 @pytest.mark.parametrize("recipe", ["c2d", "c51", "iqn", "fqf", "rainbow-c2d-full"])
@@ -68,94 +81,98 @@ def test_weights_are_counted_right_for_every_number_of_actions(recipe):
         assert _weights(run.config.recipe, spec) == built
 
 
-def test_rates_stated_measured_and_of_the_table(tmp_path):
+def test_rates_as_stated_as_measured_and_from_the_table(tmp_path):
     run = runs_of("minatar/breakout", where=tmp_path)[0]
     rates = Rates()
-    assert rates.of(run) == rate_table()["minatar", "c2d"][1] and "runs with 1 thread" in rates.source
-    assert need(run, rates).seconds == run.config.steps / rates.of(run)
-    assert Rates(50.0).of(run) == 50.0 and "as stated" in Rates(50.0).source
-    assert Rates().of(runs_of("toy/sure")[0]) is None
-    assert Rates().of(run._replace(config=replace(run.config, device="cuda"))) is None  # the table is of a CPU
+    assert rates.for_run(run) == rate_table()["minatar", "c2d"][1] and "1 thread per run" in rates.source
+    assert estimate(run, rates).seconds == run.config.steps / rates.for_run(run)
+    assert Rates(50.0).for_run(run) == 50.0 and "as stated" in Rates(50.0).source
+    assert Rates().for_run(runs_of("toy/sure")[0]) is None
+    assert Rates().for_run(run._replace(config=replace(run.config, device="cuda"))) is None  # the table is for CPUs
     toy = multiply(tiny_plan(seeds=(1,)), tmp_path).runs[0]
     straight(toy.config, toy.config.directory)
     rates = Rates()
     rates.measure([toy])
-    assert rates.of(toy) > 1.0 and "measured here" in rates.source
+    assert rates.for_run(toy) > 1.0 and "measured here" in rates.source
 
 
-def test_too_much_memory_is_refused_with_what_would_fit():
+def test_too_much_memory_is_rejected_with_what_would_fit():
     run = runs_of("breakout")[0]
-    needed = need(run, Rates())
-    with pytest.raises(UserError, match=r"breakout-c2d-s1 may take 2\.. GB of memory and there are 1\.5 GB") as error:
+    needed = estimate(run, Rates())
+    with pytest.raises(UserError, match=r"breakout-c2d-s1 may need 2\.. GB of memory, 1\.5 GB are available") as error:
         check_memory([run], [needed], int(1.5e9), None)
     capacity = int(str(error.value).partition("replay-capacity=")[2].split()[0])
-    fits = need(runs_of("breakout", **{"schedule.replay-capacity": capacity})[0], Rates())
+    fits = estimate(runs_of("breakout", **{"schedule.replay-capacity": capacity})[0], Rates())
     assert 1.3e9 < fits.memory <= 1.5e9
-    with pytest.raises(UserError, match="replay-capacity=") as error:  # now of frames that are not compressed
+    with pytest.raises(UserError, match="replay-capacity=") as error:  # now with uncompressed frames
         check_memory([run], [needed], int(0.7e9), None)
     capacity = int(str(error.value).partition("replay-capacity=")[2].split()[0])
-    fits = need(runs_of("breakout", **{"schedule.replay-capacity": capacity})[0], Rates())
+    fits = estimate(runs_of("breakout", **{"schedule.replay-capacity": capacity})[0], Rates())
     assert 0.69e9 < fits.memory <= 0.7e9
     with pytest.raises(UserError, match="not even an empty replay would fit"):
         check_memory([run], [needed], 10**8, None)
-    with pytest.raises(UserError, match=r"--workers 4: .* 2 at once would fit"):
+    with pytest.raises(UserError, match=r"--workers is 4; accepted: at most 2"):
         check_memory([run] * 4, [needed] * 4, int(2.5 * needed.memory), 4)
-    check_memory([run] * 4, [needed] * 4, int(2.5 * needed.memory), None)  # then two go on at once
+    check_memory([run] * 4, [needed] * 4, int(2.5 * needed.memory), None)  # then two run at once
 
 
 def test_a_plan_too_large_for_the_machine_is_not_started(tmp_path, monkeypatch):
-    monkeypatch.setattr(sweep, "available_memory", lambda: 10**8)
+    monkeypatch.setattr(run_sweep, "available_memory", lambda: 10**8)
     with pytest.raises(UserError, match="not even an empty replay would fit"):
         carry_out(tiny_plan(), tmp_path / "sweep")
     assert not (tmp_path / "sweep").exists()
 
 
-def test_too_much_disk_is_refused(tmp_path, monkeypatch):
-    with pytest.raises(UserError, match=r"may take .* on disk and .* left; with --keep-replay False"):
+def test_too_much_disk_is_rejected(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match=r"may need .* on disk, .* free; with --keep-replay False"):
         check_disk(tmp_path, 10**18, 10**15, free=10**17)
     check_disk(tmp_path, 10, 10, free=10)
     assert free_disk(tmp_path / "not" / "yet") > 10
     monkeypatch.setattr(forecast.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10**6})())
-    with pytest.raises(UserError, match="the plan may take"):
+    with pytest.raises(UserError, match="the plan may need"):
         carry_out(tiny_plan(), tmp_path / "sweep")
     assert not (tmp_path / "sweep").exists()
 
 
 def test_budget_in_seeds_of_everything():
     runs = runs_of("minatar/breakout", seeds=(1, 2, 3), **TINY)
-    needs = {run.name: need(run, Rates(100.0)) for run in runs}
-    one = needs[runs[0].name].seconds
-    assert "1 of 3 seeds of everything" in budget_line(runs, needs, 1, 1.5 * one)
-    assert "3 of 3 seeds" in budget_line(runs, needs, 3, 1.5 * one)
-    assert "not one seed of everything" in budget_line(runs, needs, 1, 0.5 * one)
+    estimates = {run.name: estimate(run, Rates(100.0)) for run in runs}
+    one = estimates[runs[0].name].seconds
+    assert "1 of 3 seeds of everything" in budget_line(runs, estimates, 1, 1.5 * one)
+    assert "3 of 3 seeds" in budget_line(runs, estimates, 3, 1.5 * one)
+    assert "not one seed of everything" in budget_line(runs, estimates, 1, 0.5 * one)
 
 
-def test_words():
+def test_durations_and_sizes_as_text():
     assert [duration(s) for s in (5, 61, 3_700, 100_000)] == ["5 s", "1 min", "1 h 1 min", "1 d 3 h"]
     assert [size(b) for b in (5e3, 2.5e6, 3e9, 4e12)] == ["5 kB", "2.5 MB", "3.0 GB", "4.0 TB"]
-    assert [seconds(t) for t in ("90s", "30min", "6h", "2d", "1h30min")] == [90, 1_800, 21_600, 172_800, 5_400]
 
 
-@pytest.mark.parametrize("text", ["6", "h", "-1h", "soon", "0s", "1.2.3h", ""])
-def test_budgets_that_are_none(text):
-    with pytest.raises(UserError, match="accepted: a time such as"):
-        seconds(text)
-
-
-@pytest.mark.parametrize("terms", [{"workers": 0}, {"threads": 0}, {"gpus": -1.0}, {"gpus": 1.5}, {"retries": -1}])
-def test_terms_out_of_range(terms):
-    with pytest.raises(UserError, match="accepted:"):
-        Terms(**terms).check()
-
-
-def test_room_on_nodes(monkeypatch):
+def test_capacity_of_nodes(monkeypatch):
     from c2d.sweep import launch
 
     nodes = [{"CPU": 8.0, "GPU": 2.0, "memory": 64e9}, {"CPU": 4.0, "memory": 6e9}]
     monkeypatch.setattr(launch, "_nodes", lambda: nodes)
-    assert launch.room(Terms(), int(2e9)) == 8 + 3  # the second node's memory holds three
-    assert launch.room(Terms(threads=3), int(2e9)) == 2 + 1
-    assert launch.room(Terms(gpus=0.25), int(2e9)) == 8 and launch.room(Terms(gpus=1.0), int(2e9)) == 2
-    assert launch.room(Terms(gpus=0.1), int(2e9)) == 8  # cores are the narrower
-    assert launch.room(Terms(workers=5), int(2e9)) == 5 and launch.room(Terms(), int(1e12)) == 0
+    assert launch.capacity(SweepOptions(), int(2e9)) == 8 + 3  # the second node has memory for three
+    assert launch.capacity(SweepOptions(threads=3), int(2e9)) == 2 + 1
+    assert (
+        launch.capacity(SweepOptions(gpus=0.25), int(2e9)) == 8
+        and launch.capacity(SweepOptions(gpus=1.0), int(2e9)) == 2
+    )
+    assert launch.capacity(SweepOptions(gpus=0.1), int(2e9)) == 8  # limited by cores
+    assert launch.capacity(SweepOptions(workers=5), int(2e9)) == 5 and launch.capacity(SweepOptions(), int(1e12)) == 0
     assert launch.memory_of_largest_node() == 64e9
+
+
+def test_cost_of_equal_runs_on_gpus(tmp_path):
+    runs = multiply(tiny_plan(seeds=range(20), iterations=18), tmp_path).runs
+    estimates = [estimate(run, Rates()) for run in runs]
+    lines = cost_lines(runs, estimates, rate=0.5)
+    each = runs[0].config.steps / 0.5
+    rows = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ")[1:] for line in lines[5:]}
+    assert rows["time at 0.5 steps/s, 1 run on a GPU"] == [duration(each * n) for n in (20, 3, 1)]
+    assert rows["time at 0.5 steps/s, 4 runs on a GPU"] == [duration(each * math.ceil(20 / n)) for n in (4, 32, 256)]
+    assert rows["memory of all nodes, 4 runs on a GPU"] == [size(estimates[0].memory * n) for n in (4, 20, 20)]
+    assert rows["disk with all replays"] == [size(20 * estimates[0].disk)] * 3
+    assert "72,000 agent steps" in lines[0] and "as stated" in lines[2]
+    assert sum(line.startswith("| time at") for line in cost_lines(runs, estimates, None)) == 4

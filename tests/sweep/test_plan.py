@@ -1,4 +1,4 @@
-"""Plans: recipes × environments × seeds → configs, deduplicated, named and hashed; mistakes all at once."""
+"""Plans: recipes × environments × seeds → configs, deduplicated, named and hashed; all errors reported together."""
 
 from dataclasses import replace
 
@@ -11,16 +11,24 @@ from c2d.errors import UserError
 from c2d.recipes.parts import Categorical, Cramer, Quantile, Uniform
 from c2d.recipes.rows import find
 from c2d.sweep.directory import SweepDir
-from c2d.sweep.plan import Plan, check_run_name, fingerprint, multiply
-from c2d.sweep.shipped import PLANS, ablation_plan, shipped_plan
-from c2d.sweep.variants import Variant, ablations
+from c2d.sweep.plan import (
+    PLANS,
+    Plan,
+    Variant,
+    ablation_plan,
+    ablations,
+    builtin_plan,
+    check_run_name,
+    config_hash,
+    multiply,
+)
 
 
 def rows(*names):
     return tuple(Variant(name, name) for name in names)
 
 
-def test_everything_with_everything_seeds_outermost(tmp_path):
+def test_every_combination_with_seeds_outermost(tmp_path):
     plan = Plan("p", rows("c2d", "c51"), ("minatar/breakout", "toy/sure"), (1, 2), iterations=2)
     runs = multiply(plan, tmp_path).runs
     assert [(r.config.seed, r.config.env, r.variant) for r in runs] == [
@@ -34,7 +42,7 @@ def test_everything_with_everything_seeds_outermost(tmp_path):
 def test_a_planned_run_is_the_run_that_train_would_do(tmp_path):
     for env in ("minatar/breakout", "atari/pong", "toy/sure"):
         for run in multiply(Plan("p", rows("iqn", "c2d"), (env,), (7,)), tmp_path).runs:
-            assert run.hash == fingerprint(default_config(env, run.config.recipe_name, seed=7))
+            assert run.hash == config_hash(default_config(env, run.config.recipe_name, seed=7))
             assert run.config.iterations == default_config(env).iterations
 
 
@@ -50,45 +58,45 @@ def test_patterns(tmp_path):
 
     assert len(envs("minatar/*")) == 5 and envs("toy/su*") == {"toy/sure"}
     assert envs("breakout", "atari/breakout", "ALE/Breakout-v5") == {"atari/breakout"}
-    with pytest.raises(UserError, match=r"no environment is like .mintar/\*."):
+    with pytest.raises(UserError, match=r"no environment matches .mintar/\*."):
         envs("mintar/*")
 
 
-def test_duplicates_are_left_out_and_named(tmp_path):
+def test_duplicates_are_omitted_and_named(tmp_path):
     plan = Plan("p", rows("c51", "c51"), ("toy/sure", "toy/sure"), (1, 1))
     assert len(multiply(plan, tmp_path).runs) == 1
     atoms = default_config("toy/sure", "c51").recipe.head.atoms
     same = Plan("p", (*rows("c51"), Variant("c51-again", "c51", settings={"head.atoms": atoms})), ("toy/sure",), (1,))
     listing = multiply(same, tmp_path)
-    assert [run.variant for run in listing.runs] == ["c51"] and listing.same == {"c51-again": "c51"}
+    assert [run.variant for run in listing.runs] == ["c51"] and listing.duplicates == {"c51-again": "c51"}
 
 
 def test_two_different_runs_never_share_a_name(tmp_path):
     clash = (Variant("x", "c51"), Variant("x", "c2d"))
-    with pytest.raises(UserError, match='two different runs would be called "toy-sure-x-s1"'):
+    with pytest.raises(UserError, match='two different runs have the name "toy-sure-x-s1"'):
         multiply(Plan("p", clash, ("toy/sure",), (1,)), tmp_path)
 
 
-def test_hash_is_of_what_enters_the_results():
+def test_the_hash_covers_what_affects_the_results():
     config = default_config("toy/sure", "c51")
     for same in ({"iterations": 3}, {"threads": 2}, {"run_dir": "x"}, {"device": "cuda"}, {"tensorboard": False}):
-        assert fingerprint(replace(config, **same)) == fingerprint(config)
+        assert config_hash(replace(config, **same)) == config_hash(config)
     head = replace(config.recipe.head, atoms=11)
-    for other in ({"seed": 2}, {"env": "toy/gamble"}, {"agent": replace(config.recipe, head=head)}):
-        assert fingerprint(replace(config, **other)) != fingerprint(config)
+    for other in ({"seed": 2}, {"env": "toy/gamble"}, {"recipe": replace(config.recipe, head=head)}):
+        assert config_hash(replace(config, **other)) != config_hash(config)
 
 
 def test_settings_and_grid(tmp_path):
     grid = {"optim.learning-rate": (1e-3, 1e-4), "n-step": (1, 3)}
     plan = Plan("p", rows("c51"), ("toy/sure",), (1,), settings={"schedule.batch-size": "16"}, grid=grid)
-    found = {run.variant: run.config.recipe for run in multiply(plan, tmp_path).runs}
-    assert set(found) == {
+    recipes = {run.variant: run.config.recipe for run in multiply(plan, tmp_path).runs}
+    assert set(recipes) == {
         f"c51-optim.learning-rate-{rate}-n-step-{n}" for rate in (0.001, 0.0001) for n in (1, 3)
     }  # fmt: skip
-    assert {(agent.optim.learning_rate, agent.n_step) for agent in found.values()} == {
+    assert {(recipe.optim.learning_rate, recipe.n_step) for recipe in recipes.values()} == {
         (rate, n) for rate in (1e-3, 1e-4) for n in (1, 3)
     }
-    assert all(agent.schedule.batch_size == 16 for agent in found.values())
+    assert all(recipe.schedule.batch_size == 16 for recipe in recipes.values())
 
 
 def test_parts_are_exchanged_before_their_settings(tmp_path):
@@ -97,7 +105,7 @@ def test_parts_are_exchanged_before_their_settings(tmp_path):
     assert isinstance(agent.head, Quantile) and agent.head.atoms == 20
 
 
-def test_all_mistakes_at_once(tmp_path):
+def test_all_errors_are_reported_together(tmp_path):
     plan = Plan(
         "wrong", rows("c3d", "c51"), ("minatar/brekout", "toy/sure", "gym/Nothing-v0"), (1, -1), iterations=0,
         settings={"optim.learning-rat": 1.0},
@@ -105,7 +113,7 @@ def test_all_mistakes_at_once(tmp_path):
     with pytest.raises(UserError) as error:
         multiply(plan, tmp_path)
     text = str(error.value)
-    assert text.startswith("plan wrong has 6 mistakes, nothing was started:\n")
+    assert text.startswith("plan wrong has 6 errors, nothing was started:\n")
     for part in ("c3d", "minatar/brekout", "Nothing-v0", "seeds are 1, -1", "iterations is 0", "'optim.learning-rate'"):
         assert part in text
     assert list(tmp_path.iterdir()) == []
@@ -114,7 +122,7 @@ def test_all_mistakes_at_once(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"seed": 3}, "say it with seeds"),
+        ({"seed": 3}, "use seeds"),
         ({"head.atoms": 0}, "--head.atoms is 0; accepted: at least 1"),
         ({"head.atoms": "many"}, "accepted: int"),
         ({"head": "kwantile"}, 'unknown head "kwantile"'),
@@ -127,23 +135,23 @@ def test_bad_settings(settings, message, tmp_path):
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-# --------------------------------------------------------------------------------------------------- shipped plans
+# --------------------------------------------------------------------------------------------------- built-in plans
 
 
 @pytest.mark.parametrize("name", [name for name in PLANS if name != "paper"])
-def test_shipped_plans_have_a_run_for_every_variant_environment_and_seed(name, tmp_path):
-    plan = shipped_plan(name)
+def test_builtin_plans_have_a_run_for_every_variant_environment_and_seed(name, tmp_path):
+    plan = builtin_plan(name)
     runs, same = multiply(plan, tmp_path)
-    found = {(run.variant, run.config.env, run.config.seed) for run in runs}
+    planned = {(run.variant, run.config.env, run.config.seed) for run in runs}
     envs = {run.config.env for run in runs}
-    assert len(found) == len(runs) and len(envs) >= len(plan.envs)
+    assert len(planned) == len(runs) and len(envs) >= len(plan.envs)
     for variant in plan.variants:
         if variant.name not in same:
-            assert {(variant.name, env, seed) for env in envs for seed in plan.seeds} <= found
+            assert {(variant.name, env, seed) for env in envs for seed in plan.seeds} <= planned
 
 
 def test_the_papers_plan(tmp_path):
-    runs = multiply(shipped_plan("paper"), tmp_path).runs
+    runs = multiply(builtin_plan("paper"), tmp_path).runs
     assert len(runs) == 55 * 3 * 5
     assert {run.config.env for run in runs} == {f"atari/{game}" for game in BENCHMARK}
     assert {run.config.recipe_name for run in runs} == {"c2d", "c51", "iqn", "rainbow", "dqn"}
@@ -152,10 +160,10 @@ def test_the_papers_plan(tmp_path):
 
 
 def test_minatar_keeps_its_names(tmp_path):
-    names = [run.name for run in multiply(shipped_plan("minatar"), tmp_path).runs]
+    names = [run.name for run in multiply(builtin_plan("minatar"), tmp_path).runs]
     assert len(names) == 28 and names[0] == "minatar-breakout-dqn-adam-s1"
     assert "minatar-space_invaders-rainbow-c2d-s2" in names
-    assert {r.config.steps for r in multiply(shipped_plan("minatar"), tmp_path).runs} == {100_000}
+    assert {r.config.steps for r in multiply(builtin_plan("minatar"), tmp_path).runs} == {100_000}
 
 
 def test_ablation_removes_one_ingredient_at_a_time():
@@ -174,8 +182,8 @@ def test_ablation_removes_one_ingredient_at_a_time():
     assert ablation_plan("rainbow-c2d").name == "ablate-rainbow-c2d"
 
 
-def test_papers_claims_are_all_there(tmp_path):
-    planned = multiply(replace(shipped_plan("paper-claims"), envs=("minatar/breakout",)), tmp_path).runs
+def test_all_claims_of_the_paper_are_planned(tmp_path):
+    planned = multiply(replace(builtin_plan("paper-claims"), envs=("minatar/breakout",)), tmp_path).runs
     runs = {run.variant: run.config.recipe for run in planned}
     assert runs["c51-cramer"].loss == Cramer() and isinstance(runs["c51-cramer"].head, Categorical)
     assert runs["c2d-no-embedding"].head.embedding == 0 and not runs["c2d-alpha-fixed"].head.train_alpha
@@ -188,14 +196,14 @@ def test_papers_claims_are_all_there(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "..", ".", ".hidden", "", "x" * 201, "red\x1b[31m", None, 5])
-def test_names_of_runs_stay_within_the_sweep(name):
-    with pytest.raises(UserError, match="a run cannot be called"):
+def test_names_of_runs_stay_inside_the_sweep(name):
+    with pytest.raises(UserError, match=r"run name .* is not usable"):
         check_run_name(name)
 
 
-def test_a_variant_does_not_lead_out_of_the_sweep(tmp_path):
+def test_a_variant_cannot_lead_out_of_the_sweep(tmp_path):
     plan = Plan("p", (Variant("../../x", "c2d"),), ("toy/sure",), seeds=(1,))
-    with pytest.raises(UserError, match=r"a run cannot be called 'toy-sure-\.\./\.\./x-s1'"):
+    with pytest.raises(UserError, match=r"run name 'toy-sure-\.\./\.\./x-s1' is not usable"):
         multiply(plan, tmp_path)
 
 
@@ -203,12 +211,12 @@ def test_a_variant_does_not_lead_out_of_the_sweep(tmp_path):
 def test_a_sweep_whose_runs_lie_elsewhere_is_rejected(name, tmp_path):
     plan = Plan("p", rows("c2d"), ("toy/sure",), seeds=(1,))
     sweep, (run,) = SweepDir(tmp_path / "sweep"), multiply(plan, tmp_path / "sweep").runs
-    sweep.make()
-    sweep.remember("p", [run])
+    sweep.create()
+    sweep.save_plan("p", [run])
     (tmp_path / "outside").mkdir()
     (sweep.path / "linked").symlink_to(tmp_path / "outside")
     text = sweep.file.read_text()
-    assert list(sweep.known()) == [run.name]
+    assert list(sweep.planned()) == [run.name]
     sweep.file.write_text(text.replace(f'"{run.name}"', f'"{name}"'))
-    with pytest.raises(UserError, match=r"cannot be read: (a run cannot be called|.* is a link or a file)"):
-        sweep.known()
+    with pytest.raises(UserError, match=r"cannot be read: (run name .* is not usable|.* is a link or a file)"):
+        sweep.planned()

@@ -47,8 +47,8 @@ def test_toml_and_yaml_mean_the_same(tmp_path):
     assert {run.config.recipe.optim.learning_rate for run in first} == {1e-3, 1e-4}
 
 
-def test_the_example_in_its_own_words(tmp_path):
-    """The text at the head of the module is a plan."""
+def test_the_example_in_the_docstring(tmp_path):
+    """The example in the module's docstring is a plan."""
     import textwrap
 
     from c2d.sweep import planfile
@@ -61,9 +61,9 @@ def test_the_example_in_its_own_words(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("p.toml", "recipes = [", "is no TOML"),
-        ("p.yaml", "a: [", "is no plain YAML"),
-        ("p.yaml", "!!python/object/apply:os.system ['touch HACKED']", "is no plain YAML"),
+        ("p.toml", "recipes = [", "is not TOML"),
+        ("p.yaml", "a: [", "is not plain YAML"),
+        ("p.yaml", "!!python/object/apply:os.system ['touch HACKED']", "is not plain YAML"),
         ("p.yaml", "- c2d", "a plan is a table of"),
         ("p.toml", 'recipe = "c2d"', "a plan has no \"recipe\". Did you mean 'recipes'"),
         ("p.toml", 'iterations = "two"', "iterations of a plan is 'two'; accepted: a whole number"),
@@ -89,11 +89,11 @@ def test_missing_and_huge_files(tmp_path):
     with pytest.raises(UserError, match="at most 1,048,576 are read"):
         read_plan(write(tmp_path / "huge.toml", "#" * (1 << 20) + "\n"))
     (tmp_path / "latin.toml").write_bytes(b"name = '\xff'")
-    with pytest.raises(UserError, match="no text in UTF-8"):
+    with pytest.raises(UserError, match="not UTF-8 text"):
         read_plan(tmp_path / "latin.toml")
 
 
-def test_own_code_that_the_command_line_names(tmp_path):
+def test_user_code_that_the_command_line_names(tmp_path):
     file = write(tmp_path / "p.toml", 'recipes = ["c51"]\nenvs = ["tests.sweep.faulty_envs:Countdown"]')
     plan = read_plan(file, ("tests.sweep.faulty_envs:Countdown",))
     assert multiply(plan, tmp_path).runs[0].config.env == "gym/tests.sweep.faulty_envs:Countdown"

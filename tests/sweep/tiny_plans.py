@@ -1,12 +1,11 @@
-"""Plans of some seconds, and what their runs leave that must not depend on faults."""
+"""Plans that take seconds, and the results of their runs that must not depend on faults."""
 
 from c2d.config import Config
 from c2d.sweep.directory import SweepDir
 from c2d.sweep.forecast import Rates
-from c2d.sweep.plan import Plan, multiply
-from c2d.sweep.sweep import Order, sweep
-from c2d.sweep.terms import Terms
-from c2d.sweep.variants import Variant
+from c2d.sweep.options import SweepOptions
+from c2d.sweep.plan import Plan, Variant, multiply
+from c2d.sweep.run_sweep import SweepRequest, run_sweep
 from c2d.training.record import canonical_records
 from c2d.training.run import run
 
@@ -26,18 +25,18 @@ def tiny_plan(envs=("toy/sure",), seeds=(1, 2), iterations=2, recipes=("c51",), 
     return Plan("tiny", rows, tuple(envs), tuple(seeds), iterations=iterations, settings={**TINY, **settings})
 
 
-def order(plan, where, terms=None, **changes):
-    return Order(plan.name, multiply(plan, where), where, terms or Terms(), Rates(), **changes)
+def request(plan, where, options=None, **changes):
+    return SweepRequest(plan.name, multiply(plan, where), where, options or SweepOptions(), Rates(), **changes)
 
 
-def carry_out(plan, where, terms=None, **changes):
-    """The board at the end, and the lines told."""
-    told = []
-    return sweep(order(plan, where, terms, **changes), told.append), told
+def carry_out(plan, where, options=None, **changes):
+    """The progress at the end, and the lines printed."""
+    lines = []
+    return run_sweep(request(plan, where, options, **changes), lines.append), lines
 
 
 def left_by(path):
-    """What a run leaves, but for what depends on the machine."""
+    """The results of a run, except what depends on the machine."""
     return canonical_records(path / "records.jsonl"), (path / "episodes.csv").read_bytes(), (
         path / "weights.safetensors"
     ).read_bytes()  # fmt: skip

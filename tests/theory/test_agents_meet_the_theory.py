@@ -5,7 +5,7 @@ import pytest
 
 from c2d.envs import toy
 from c2d.theory import Laws, from_dict, greedy, iterate, named, value_iteration
-from c2d.theory.search import fixed_point
+from c2d.theory.examples import fixed_point
 from tests.oracles import toy_law
 from tests.training.test_rows_learn import GAMMA, trained
 
@@ -17,7 +17,7 @@ def mdp_of(name):
 
 @pytest.mark.parametrize("name", toy.TOYS)
 def test_the_laws_of_every_toy(name):
-    """As many steps as the longest game has: T* against the list of all outcomes."""
+    """As many iterations as the longest game has steps: T* against the list of all outcomes."""
     mdp = mdp_of(name)
     laws = list(iterate(mdp, Laws.zero(mdp), len(toy.TOYS[name].states)))[-1].laws
     for s, a in np.ndindex(*mdp.shape):
@@ -31,7 +31,7 @@ def test_the_game_is_the_counterexample():
 
 
 @pytest.mark.parametrize(("row", "action"), [("th-dqn", 1), ("dqn-adam", 0), ("c2d", 0)])
-def test_what_each_agent_takes(row, action):
+def test_the_action_of_each_agent(row, action):
     agent = trained(row, "gamble")
     start = np.ones(1, np.float32)
     assert agent.act(start) == action

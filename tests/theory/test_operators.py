@@ -23,8 +23,8 @@ from c2d.theory import (
     transformed,
     value_iteration,
 )
-from c2d.theory.control import bellman
-from c2d.theory.search import fixed_point, losses
+from c2d.theory.examples import fixed_point, losses
+from c2d.theory.operators import bellman
 from tests.oracles import finite
 
 HALF = Fraction(1, 2)
@@ -63,8 +63,8 @@ def test_conjugation_mirrors_the_optimal_operator(name):
         np.testing.assert_allclose(laws.push(phi.back).atoms, exact.atoms, rtol=1e-10, atol=1e-12)
 
 
-def test_a_wrong_conjugation_is_seen():
-    """Discounting in φ-space, as one might: the Q-functions part at once."""
+def test_a_wrong_conjugation_is_noticed():
+    """Discounting in φ-space, a plausible mistake: the Q-functions differ at once."""
     mdp, phi = random_mdp(seed=1), named("h")
     wrong = Laws.zero(mdp)
     for _ in range(3):
@@ -75,7 +75,7 @@ def test_a_wrong_conjugation_is_seen():
     assert np.abs(wrong.mean(phi.back) - q).max() > 0.1
 
 
-def test_many_mdps_at_once_are_the_same_one_by_one():
+def test_many_mdps_at_once_give_the_same_as_one_by_one():
     many, phi = random_mdp(count=3, seed=4), named("scaled_h")
     together = conjugated(many, conjugated(many, Laws.zero(many), phi), phi)
     for k in range(3):
@@ -86,7 +86,7 @@ def test_many_mdps_at_once_are_the_same_one_by_one():
                 assert np.array_equal(alone.at(s, a), together.at(k, s, a))
 
 
-def test_ties_are_shared_evenly_when_asked():
+def test_ties_are_split_evenly_on_request():
     mdp = from_dict(
         {
             "x": {"a": [(1, 0, "y")], "b": [(1, 0, "y")]},
@@ -138,13 +138,13 @@ def test_laws_agree_with_simulated_returns():
     for _ in range(12):
         laws = evaluation(mdp, laws, policy)
     for s, a in ((0, 0), (2, 1), (4, 0)):
-        returns = simulate(mdp, policy, s, a, games=20_000, seed=7, horizon=12)
+        returns = simulate(mdp, policy, s, a, episodes=20_000, seed=7, horizon=12)
         empirical = Laws.of(returns.round(9), np.full(returns.size, 1 / returns.size))
         law = Laws.of(laws.at(s, a)[0].round(9), laws.at(s, a)[1])
         assert kolmogorov(empirical, law) < 1.63 / np.sqrt(returns.size)
         wrong = Laws(law.atoms + 0.3, law.probs)
         assert kolmogorov(empirical, wrong) > 1.63 / np.sqrt(returns.size)
-        whole = simulate(mdp, policy, s, a, games=20_000, seed=8)
+        whole = simulate(mdp, policy, s, a, episodes=20_000, seed=8)
         assert abs(whole.mean() - policy_q(mdp, policy)[s, a]) < 4 * whole.std() / np.sqrt(whole.size)
 
 
@@ -164,12 +164,12 @@ def test_without_chance_the_transformed_operator_finds_the_optimal_values():
 
 def test_bad_collections_are_named():
     mdp = random_mdp(seed=0)
-    with pytest.raises(UserError, match=r"shape \(2,\), the MDP \(10, 4\)"):
+    with pytest.raises(UserError, match=r"shape \(2,\), but the MDP \(10, 4\)"):
         optimal(mdp, Laws.of(np.zeros((2, 1)), np.ones((2, 1))))
     squeeze = from_callables(lambda x: x / (1 + abs(x)), lambda y: y / (1 - abs(y)), "s", low=-1.0, high=1.0)
     with pytest.raises(UserError, match=r"atom\[0, 0, 0\] is 1.0, outside J = \(-1, 1\)"):
         conjugated(mdp, Laws.zero(mdp, at=1.0), squeeze)
-    with pytest.raises(UserError, match="an atom after the step"):  # 1e17 is rounded to the end of J
+    with pytest.raises(UserError, match="after the backup, atom"):  # 1e17 is rounded to the end of J
         conjugated(FiniteMDP(mdp.prob, mdp.reward + 1e17, mdp.after, 0.9), Laws.zero(mdp), squeeze)
     with pytest.raises(UserError, match="outside J"):
         transformed(mdp, Laws.zero(mdp, at=2.0), squeeze)

@@ -8,10 +8,19 @@ import c2d.theory.statements as statements
 from c2d.cli.main import main
 from c2d.errors import UserError
 from c2d.theory import Laws, from_dict, named, random_mdp, value_iteration
-from c2d.theory.examples import clipping, counterexample, cycle, expansion
-from c2d.theory.gradients import LOSSES, sample_bias
+from c2d.theory.examples import (
+    clipping,
+    counterexample,
+    cycle,
+    expansion,
+    fixed_point,
+    losses,
+    survey,
+    wilson,
+    worst_loss,
+)
 from c2d.theory.operators import conjugated
-from c2d.theory.search import fixed_point, losses, survey, wilson, worst_loss
+from c2d.theory.statements import LOSSES, sample_bias
 
 
 @pytest.mark.parametrize("h", [named("h"), named("symlog"), named("asinh"), named("h", eps=0.0)], ids=lambda h: h.name)
@@ -56,18 +65,18 @@ def test_the_table_can_fail(part, monkeypatch):
 
 
 def test_sample_gradients_in_expectation():
-    """From single draws: none for the squared Cramér distance, a large one for Wasserstein."""
+    """From single draws: no bias for the squared Cramér distance, a large one for Wasserstein."""
     cramer, wasserstein = (sample_bias(LOSSES[name], 40_000, 1, seed=3) for name in ("squared Cramér", "Wasserstein"))
     assert (np.abs(cramer.bias) <= 4.5 * cramer.error + 1e-12).all()
     assert (np.abs(wasserstein.bias) > 10 * wasserstein.error + 1e-9).any()
 
 
 @pytest.mark.parametrize("seed", [4, 42, 47, 49])
-def test_the_gradients_verdict_does_not_hang_on_the_seed(seed):
+def test_the_verdict_on_gradients_does_not_depend_on_the_seed(seed):
     assert all(finding.holds for finding in statements._gradients(seed, 30_000))
 
 
-def test_no_contraction_and_clipping():
+def test_not_a_contraction_and_clipping():
     one, two, three = cycle(2)
     assert np.array_equal(one.atoms, three.atoms) and not np.array_equal(one.atoms, two.atoms)
     assert expansion(1e-3)[1] > 100
@@ -75,7 +84,7 @@ def test_no_contraction_and_clipping():
     assert value_iteration(real)[0].argmax() == 1 and value_iteration(clipped)[0].argmax() == 0
 
 
-def test_search_counts_what_a_slow_loop_counts():
+def test_the_search_agrees_with_a_slow_loop():
     mdp, h = random_mdp(states=4, actions=2, outcomes=2, count=30, seed=1, spread=2.0), named("h")
     found = losses(mdp, h)
     for k in range(30):
@@ -101,27 +110,27 @@ def test_search_counts_what_a_slow_loop_counts():
     assert worst.loss == pytest.approx(1 - sure_r / (worst.chance * worst.prize)) and worst.loss > 0.99
 
 
-def said(capsys, *words):
+def run(capsys, *words):
     code = main(["theory", *words])
     out = capsys.readouterr()
     return code, out.out, out.err
 
 
 def test_command(capsys, tmp_path):
-    code, out, _ = said(capsys, "--h", "x / (1 + abs(x))", "--reward", "3", "--save", str(tmp_path / "a.svg"))
+    code, out, _ = run(capsys, "--h", "x / (1 + abs(x))", "--reward", "3", "--save", str(tmp_path / "a.svg"))
     assert code == 0 and "0.6 < r < 1.5" in out and "b   wrong" in out
     assert "<svg" in (tmp_path / "a.svg").read_text()
-    code, out, _ = said(capsys, "phi", "x / sqrt(1 + x*x)", "--save", str(tmp_path / "b.png"))
+    code, out, _ = run(capsys, "phi", "x / sqrt(1 + x*x)", "--save", str(tmp_path / "b.png"))
     assert code == 0 and "J = (-1, 1)" in out and (tmp_path / "b.png").read_bytes()[:4] == b"\x89PNG"
-    code, out, _ = said(capsys, "phi", "tests.theory.own_phi:cube_root_like")
+    code, out, _ = run(capsys, "phi", "tests.theory.own_phi:cube_root_like")
     assert code == 0 and "by bisection" in out
     few = ("--mdps", "3", "--eps", "0.01", "--reward-scale", "9", "--stochasticity", "0", "1", "--gamma", "0.6")
-    code, out, _ = said(capsys, "search", *few, "--spread", "0", "2", "--save", str(tmp_path / "c.svg"))
+    code, out, _ = run(capsys, "search", *few, "--spread", "0", "2", "--save", str(tmp_path / "c.svg"))
     assert code == 0 and "the most that can be lost" in out and (tmp_path / "c.svg").stat().st_size > 10_000
-    code, out, _ = said(capsys, "check", "--mdps", "1", "--states", "2", "--actions", "2", "--steps", "2")
+    code, out, _ = run(capsys, "check", "--mdps", "1", "--states", "2", "--actions", "2", "--steps", "2")
     assert code == 0 and "all statements hold" in out
-    assert said(capsys, "--help")[0] == 0
-    code, out, _ = said(capsys, "--sure", "50")
+    assert run(capsys, "--help")[0] == 0
+    code, out, _ = run(capsys, "--sure", "50")
     assert "T*                  50          50   either" in out and "wrong\n" not in out.split("operator")[1]
 
 
@@ -143,18 +152,18 @@ def test_command(capsys, tmp_path):
         (["search", "--eps", "-1"], "--eps is -1"),
         (["search", "--stochasticity"], "--stochasticity is empty"),
         (["search", "--reward-scale", "0"], "--reward-scale is 0"),
-        (["phi", "x", "--inverse", "2*y"], "the inverse given is none of φ"),
+        (["phi", "x", "--inverse", "2*y"], "the given inverse is not that of φ"),
         (["phi", "x", "--inverse", "x"], 'unknown name "x" in the formula; accepted: y,'),
         (["phi", "numpy:arcsinh"], "accepted: a function of torch tensors"),
         (["phi", "os:getcwd"], "accepted: a function of torch tensors"),
         (["check", "--mdps", "0"], "--mdps is 0"),
         (["search", "--gamma", "2"], "gamma is 2"),
-        (["phi"], "needs a function"),
+        (["phi"], "no function given"),
         (["phi", "sin(x)"], "not increasing"),
         (["phi", "no.such.module:f"], "cannot be imported"),
-        (["phi", "math:pi"], "neither"),
+        (["phi", "math:pi"], '"math:pi" is a float'),
     ],
 )
 def test_bad_input_is_one_line(capsys, words, message):
-    code, _, err = said(capsys, *words)
+    code, _, err = run(capsys, *words)
     assert code == 2 and message in err and err.count("\n") == 1

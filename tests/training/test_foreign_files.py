@@ -29,7 +29,7 @@ NO_SPACE = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 def test_every_command_meets_a_part_of_every_damage():
     """The harness in short; `make study-hostile` is the long form."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "bench" / "hostile.py"), "--compact"],
+        [sys.executable, str(ROOT / "studies" / "hostile.py"), "--compact"],
         capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-1_000:]

@@ -45,9 +45,9 @@ class Server:
     def __init__(self, root: Path, port: int = 0, **options) -> None:
         import uvicorn
 
-        from c2d.cli.serve import Serve, access_of, listen, server_config
+        from c2d.cli.serve import ServeOptions, access_of, listen, server_config
 
-        chosen = Serve(runs=str(root), **options)
+        chosen = ServeOptions(runs=str(root), **options)
         listener: socket.socket = listen(chosen.host, port)
         self.root, self.port = root, listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"

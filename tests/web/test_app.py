@@ -8,7 +8,7 @@ import pytest
 
 from c2d.errors import UserError
 from c2d.reporting.published import early_iterations
-from c2d.web.app import _while_wanted, make_app
+from c2d.web.app import _while_connected, make_app
 from c2d.web.inside import Root
 from c2d.web.security import Access
 from tests.web.asgi import request
@@ -125,7 +125,7 @@ def test_answers_are_json_a_browser_can_read(app, root):
         json.loads(request(app, path, run="a").body, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
 
 
-def test_work_that_nobody_waits_for_is_ended():
+def test_work_is_canceled_when_the_client_disconnects():
     ended = []
 
     class Gone:
@@ -138,6 +138,6 @@ def test_work_that_nobody_waits_for_is_ended():
         finally:
             ended.append(True)
 
-    with pytest.raises(UserError, match="nobody waits"):
-        asyncio.run(_while_wanted(Gone(), work()))
+    with pytest.raises(UserError, match="the client has disconnected"):
+        asyncio.run(_while_connected(Gone(), work()))
     assert ended == [True]

@@ -14,7 +14,15 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from c2d.web import app
-from c2d.web.connections import MOST, Bounded, Seldom, bounded, complain_seldom, open_files, places
+from c2d.web.connections import (
+    MAX_CONNECTIONS,
+    BoundedConnection,
+    RateLimitFilter,
+    bounded,
+    connection_limits,
+    limit_log_rate,
+    open_files,
+)
 from tests.web.conftest import Server
 from tests.web.made_runs import make_run
 
@@ -129,23 +137,26 @@ def test_requests_at_work_and_websockets_do_not_give_way(runs, monkeypatch):
 
 
 def test_there_is_a_bound_on_pages(server, monkeypatch):
-    monkeypatch.setattr(app, "MOST_PAGES", 0)
+    monkeypatch.setattr(app, "MAX_PAGES", 0)
     with listening(server) as page, pytest.raises(ConnectionClosed) as closed:
         page.recv(timeout=10)
-    assert closed.value.rcvd.code == 4429 and "pages are open already" in closed.value.rcvd.reason
+    assert closed.value.rcvd.code == 4429 and "pages are already open" in closed.value.rcvd.reason
 
 
 def test_the_server_of_the_command_has_these_bounds(server):
     config: uvicorn.Config = server._server.config
-    assert issubclass(config.http_protocol_class, Bounded) and config.http_protocol_class.most == MOST
-    assert all(any(isinstance(one, Seldom) for one in logging.getLogger(name).filters)
+    assert (
+        issubclass(config.http_protocol_class, BoundedConnection)
+        and config.http_protocol_class.limit == MAX_CONNECTIONS
+    )
+    assert all(any(isinstance(one, RateLimitFilter) for one in logging.getLogger(name).filters)
                for name in ("uvicorn.error", "asyncio"))  # fmt: skip
 
 
-def test_places_leave_files_for_other_things():
+def test_limits_leave_files_for_other_things():
     for files in (64, 256, 1_024, 1 << 20):
-        connections, waiting = places(files)
-        assert connections + 2 * waiting <= files // 2 + 16 and connections <= MOST
+        connections, waiting = connection_limits(files)
+        assert connections + 2 * waiting <= files // 2 + 16 and connections <= MAX_CONNECTIONS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, soft), hard))
@@ -157,7 +168,7 @@ def test_places_leave_files_for_other_things():
 def test_complaints_of_one_kind_are_counted_and_made_once():
     now, out = [0.0], io.StringIO()
     handler, logger = logging.StreamHandler(out), logging.getLogger("asyncio")
-    complain_seldom(clock=lambda: now[0])
+    limit_log_rate(clock=lambda: now[0])
     logger.addHandler(handler)
     try:
         for _ in range(1_000):
@@ -170,7 +181,7 @@ def test_complaints_of_one_kind_are_counted_and_made_once():
         logger.error("socket.accept() out of system resource")
     finally:
         logger.removeHandler(handler)
-        complain_seldom()
+        limit_log_rate()
     assert out.getvalue().splitlines() == [
         "socket.accept() out of system resource",
         "something else",

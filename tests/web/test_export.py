@@ -1,4 +1,4 @@
-"""Exports: a page that needs nothing from anywhere, and a film."""
+"""Exports: a self-contained page, and a video."""
 
 import asyncio
 import re
@@ -10,12 +10,12 @@ import pytest
 from c2d.errors import UserError
 from c2d.web.export import MODULES, STATIC, bundle, export
 from c2d.web.inside import Root
-from c2d.web.lens.film import Drawing
+from c2d.web.lens.connection import History
 from c2d.web.lens.load import open_agent
+from c2d.web.lens.messages import pack, unpack
+from c2d.web.lens.mp4 import MomentRenderer
 from c2d.web.lens.player import Player
-from c2d.web.lens.session import History
-from c2d.web.lens.wire import pack, unpack
-from c2d.web.lens.worker import _describe
+from c2d.web.lens.process import _describe
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def history(trained):
     loaded = [open_agent(Root(trained), run, "weights") for run in ("breakout-c51", "breakout-c2d")]
     playing = Player(loaded, "first", 0, 0.1, ())
     history = History()
-    history.begin(pack({"kind": "opened", "agents": [_describe(one) for one in loaded], "drive": "first"}))
+    history.restart(pack({"kind": "opened", "agents": [_describe(one) for one in loaded], "drive": "first"}))
     for _ in range(20):
         history.add(playing.advance())
     return history
@@ -49,7 +49,7 @@ def test_names_cannot_break_out_of_the_page(history):
     evil = History()
     opened = unpack(history.opened)[0]
     opened["agents"][0]["recipe"] = "</title><script>alert(1)</script>"
-    evil.begin(pack(opened))
+    evil.restart(pack(opened))
     evil.add(history.moments[0])
     page = made(evil, "html")[0].decode()
     assert "<script>alert" not in page and page.count("<script") == 2
@@ -83,7 +83,7 @@ def test_nothing_played_yet():
         made(History(), "html")
 
 
-def test_the_film_has_a_picture_for_every_moment(history, tmp_path):
+def test_the_video_has_a_frame_for_every_moment(history, tmp_path):
     from imageio_ffmpeg import get_ffmpeg_exe
 
     told = []
@@ -100,12 +100,12 @@ def test_the_film_has_a_picture_for_every_moment(history, tmp_path):
 
 
 def test_moments_without_numbers_are_drawn(history):
-    """Of an agent that has diverged: no axis can be made of its laws, and the film goes on."""
+    """An agent that has diverged has no axis, and the video continues."""
     opened = unpack(history.opened)[0]
     header, parts = unpack(history.moments[-1])
     for seat in header["seats"]:
         seat["mean"] = [float("nan")] * 3
     laws = {name: np.full_like(part, np.nan) for name, part in parts.items() if not isinstance(part, bytes)}
-    drawing = Drawing(opened["agents"])
+    drawing = MomentRenderer(opened["agents"])
     empty = drawing.draw(*unpack(pack(header, {**parts, **laws})))
     assert empty.shape == (720, 1280, 3) and (empty != drawing.draw(*unpack(history.moments[0]))).any()

@@ -56,7 +56,7 @@ def check_numbers(page):
     enter(page, "#epsilon", "0.5")
     until(page, f"lens.stage.shown.epsilon === 0.5 && {MESSAGE} === ''")
     enter(page, "#epsilon", "")
-    until(page, f"{MESSAGE}.startsWith('ε is no number')")
+    until(page, f"{MESSAGE}.startsWith('ε is not a number')")
     assert page.input_value("#epsilon") == "0.5"
 
 
@@ -97,7 +97,7 @@ def test_pages_come_back_with_the_server(trained, page):
         open_lens(first, page, run="breakout-c2d")
     finally:
         first.close()
-    until(page, f"{MESSAGE}.includes('connection is lost') && !lens.playing")
+    until(page, f"{MESSAGE}.includes('Connection lost') && !lens.playing")
     second = Server(trained, port=first.port)
     try:
         until(page, f"lens.playing && lens.received > 3 && {MESSAGE} === ''")

@@ -1,4 +1,4 @@
-"""The small parts of the lens: pictures, messages, commands, what is kept and what is dropped."""
+"""Parts of the lens: images, messages, commands, history and backpressure."""
 
 import asyncio
 
@@ -8,35 +8,34 @@ import pytest
 
 from c2d.errors import UserError
 from c2d.web.inside import Root
-from c2d.web.lens import png, session, wire
-from c2d.web.lens.commands import LARGEST, parse
-from c2d.web.lens.session import History, Session
+from c2d.web.lens import connection, messages
+from c2d.web.lens.commands import MAX_BYTES, parse
+from c2d.web.lens.connection import History, LensConnection
 
 
 @pytest.mark.parametrize("colors", [1, 2, 200, 256, 257, 40_000])
-def test_pictures_are_png_without_loss(colors):
+def test_images_are_lossless_png(colors):
     rng = np.random.default_rng(colors)
     palette = rng.integers(0, 256, (colors, 3), dtype=np.uint8)
     picture = palette[rng.integers(0, colors, (210, 161))]
-    data = png.encode(picture)
-    by_others = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)[..., ::-1]  # BGR
-    np.testing.assert_array_equal(by_others, picture)
-    np.testing.assert_array_equal(png.decode(data), picture)
+    data = messages.encode_png(picture)
+    decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)[..., ::-1]  # BGR
+    np.testing.assert_array_equal(decoded, picture)
 
 
 def test_messages_keep_every_bit():
     rng = np.random.default_rng(0)
     arrays = {"a": rng.normal(size=(3, 5)).astype(np.float32), "empty": np.zeros((0,), np.float32)}
-    message = wire.pack({"kind": "x", "name": "φ"}, {"first": b"123", **arrays, "last": b""})
-    header, parts = wire.unpack(message)
+    message = messages.pack({"kind": "x", "name": "φ"}, {"first": b"123", **arrays, "last": b""})
+    header, parts = messages.unpack(message)
     assert header == {"kind": "x", "name": "φ"} and parts["first"] == b"123" and parts["last"] == b""
     for name, array in arrays.items():
         assert parts[name].tobytes() == array.tobytes() and parts[name].shape == array.shape
 
 
 def test_what_is_not_finite_becomes_null():
-    header, parts = wire.unpack(
-        wire.pack({"a": [1.5, float("nan"), (float("inf"), {"b": -float("inf")})]}, {"x": np.array([np.nan, 1.0])})
+    header, parts = messages.unpack(
+        messages.pack({"a": [1.5, float("nan"), (float("inf"), {"b": -float("inf")})]}, {"x": np.array([np.nan, 1.0])})
     )
     assert header == {"a": [1.5, None, [None, {"b": None}]]}
     assert np.isnan(parts["x"][0]) and parts["x"][1] == 1.0  # laws are sent as computed
@@ -69,29 +68,29 @@ def test_commands(text):
      GOOD.replace('["a", "weights"]', ""), GOOD.replace('["a", "weights"]', '["a"]'), GOOD.replace('"weights"', "1"),
      GOOD.replace('["a", "weights"]', '["a", "w"], ["a", "w"], ["a", "w"]'), GOOD.replace("first", "third"),
      GOOD.replace("first", "root"), GOOD[:-1] + ', "root": "/"}', GOOD[:-1] + ', "trusted": ["os:system"]}',
-     "[" * 5_000, b"binary", "x" * (LARGEST + 1)],
+     "[" * 5_000, b"binary", "x" * (MAX_BYTES + 1)],
 )  # fmt: skip
-def test_malformed_messages_are_told_what_is_wrong(text):
+def test_malformed_messages_get_an_error(text):
     with pytest.raises(UserError) as complaint:
         parse(text)
     assert 10 < len(str(complaint.value)) < 400 and "\n" not in str(complaint.value)
 
 
 def moment(n: int, size: int = 10) -> bytes:
-    return wire.pack({"kind": "moment", "n": n}, {"0.picture": b"x" * size})
+    return messages.pack({"kind": "moment", "n": n}, {"0.picture": b"x" * size})
 
 
-def numbers(messages) -> list[int]:
-    return [wire.unpack(message)[0]["n"] for message in messages]
+def numbers(received) -> list[int]:
+    return [messages.unpack(message)[0]["n"] for message in received]
 
 
 def test_a_slow_page_gets_the_newest_and_nothing_piles_up():
     async def play():
-        slow = Session(Root("."))
+        slow = LensConnection(Root("."))
         sent = []
         for n in range(10):
-            slow._take(moment(n))
-            if n < session._IN_FLIGHT:
+            slow._receive(moment(n))
+            if n < connection._IN_FLIGHT:
                 sent.append(await slow.next_message())
         assert numbers(sent) == [0, 1, 2, 3] and slow.dropped == 5
         with pytest.raises(asyncio.TimeoutError):  # four are under way: none is sent, however long it takes
@@ -105,12 +104,12 @@ def test_a_slow_page_gets_the_newest_and_nothing_piles_up():
 
 def test_answers_are_not_held_up_by_pictures():
     async def ask():
-        slow = Session(Root("."))
-        for n in range(session._IN_FLIGHT + 1):
-            slow._take(moment(n))
+        slow = LensConnection(Root("."))
+        for n in range(connection._IN_FLIGHT + 1):
+            slow._receive(moment(n))
         await slow.command("nonsense")
-        expected = {"kind": "error", "text": "a message is no JSON", "about": None}
-        assert wire.unpack(await slow.next_message())[0] == expected
+        expected = {"kind": "error", "text": "a message is not JSON", "about": None}
+        assert messages.unpack(await slow.next_message())[0] == expected
         for _ in range(1_000):
             await slow.command("nonsense")
         assert len(slow._waiting) <= 64
@@ -119,8 +118,8 @@ def test_answers_are_not_held_up_by_pictures():
 
 
 def test_history_is_bounded(monkeypatch):
-    monkeypatch.setattr(session, "_HISTORY_COUNT", 100)
-    monkeypatch.setattr(session, "_HISTORY_BYTES", 50_000)
+    monkeypatch.setattr(connection, "_HISTORY_COUNT", 100)
+    monkeypatch.setattr(connection, "_HISTORY_BYTES", 50_000)
     history = History()
     for n in range(300):
         history.add(moment(n))
@@ -128,5 +127,5 @@ def test_history_is_bounded(monkeypatch):
     for n in range(100):
         history.add(moment(n, size=10_000))
     assert sum(map(len, history.moments)) <= 50_000 and numbers(history.moments)[-1] == 99
-    history.begin(b"opened")
+    history.restart(b"opened")
     assert not history.moments and history._bytes == 0

@@ -7,6 +7,7 @@ import pickle
 import shutil
 from itertools import pairwise
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -22,10 +23,9 @@ from c2d.replay.buffer import Seen
 from c2d.training.rundir import load
 from c2d.web.inside import Root
 from c2d.web.lens.load import open_agent
+from c2d.web.lens.messages import unpack
 from c2d.web.lens.player import Player
-from c2d.web.lens.png import decode
 from c2d.web.lens.target import bellman_target
-from c2d.web.lens.wire import unpack
 from tests.cli.tiny_runs import tiny_run
 
 
@@ -53,7 +53,8 @@ def test_what_is_shown_is_agent_distribution_of_the_same_game(trained, run):
             assert parts[f"0.{name}"].tobytes() == getattr(law, name).tobytes()
         (game,), (seat,) = header["games"], header["seats"]
         assert seat["mean"] == law.mean.tolist() and game["score"] == score
-        np.testing.assert_array_equal(decode(parts["0.picture"]), env.render())
+        picture = cv2.imdecode(np.frombuffer(parts["0.picture"], np.uint8), cv2.IMREAD_COLOR)[..., ::-1]  # BGR
+        np.testing.assert_array_equal(picture, env.render())
         assert game["random"] or game["action"] == int(law.mean.argmax())
         step = env.step(game["action"])
         assert (game["reward"], game["terminal"], game["truncated"]) == (step.reward, step.terminal, step.truncated)

@@ -41,11 +41,11 @@ def test_whatever_a_listener_says_is_ignored(server):
 
 
 def test_there_is_a_bound_on_lenses(server, monkeypatch):
-    monkeypatch.setattr(app, "MOST_LENSES", 0)
+    monkeypatch.setattr(app, "MAX_LENSES", 0)
     address = f"ws://127.0.0.1:{server.port}/ws/lens"
     with connect(address, origin=server.url) as page, pytest.raises(ConnectionClosed) as closed:
         page.recv(timeout=10)
-    assert closed.value.rcvd.code == 4429 and "lenses are open already" in closed.value.rcvd.reason
+    assert closed.value.rcvd.code == 4429 and "lenses are already open" in closed.value.rcvd.reason
 
 
 @pytest.mark.parametrize(

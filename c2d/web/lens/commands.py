@@ -1,4 +1,4 @@
-"""What a page may ask of the lens: every message is checked here before anything is done."""
+"""The commands that a page can send to the lens. Every message is validated here before anything is done."""
 
 from __future__ import annotations
 
@@ -8,21 +8,18 @@ from typing import Any
 
 from c2d.errors import UserError
 
-LARGEST = 8_192  # bytes of a message
+MAX_BYTES = 8_192  # of a message
 _DRIVES = ("first", "second", "each")
-_MOST_CRITERIA = 8
-_SEED = 2**31
+_MAX_CRITERIA = 8
+_SEEDS = 2**31
 _SLOWEST, _FASTEST = 0.01, 1_000.0  # steps per second
 
 
-class Open:
-    """The command that names agents; the server adds where they lie."""
-
-    name = "open"
+OPEN = "open"  # the command that names agents; the server adds their directory
 
 
-class Refused(UserError):
-    """A message that asks for what cannot be; `about` is the command it was, if that is known."""
+class RejectedCommand(UserError):
+    """A message that is not a valid command; `about` is the name of the command, if known."""
 
     def __init__(self, text: str, about: str | None = None) -> None:
         super().__init__(text)
@@ -30,22 +27,22 @@ class Refused(UserError):
 
 
 def parse(text: str | bytes) -> dict[str, Any]:
-    """A command whose every value is of the right kind; Refused says what is wrong."""
+    """A command with valid values only; RejectedCommand says what is wrong."""
     if isinstance(text, bytes):
-        raise Refused("messages to the lens are JSON texts, not binary")
-    if len(text.encode()) > LARGEST:
-        raise Refused(f"a message has more than {LARGEST:,} bytes")
+        raise RejectedCommand("messages to the lens are JSON texts, not binary")
+    if len(text.encode()) > MAX_BYTES:
+        raise RejectedCommand(f"a message has more than {MAX_BYTES:,} bytes")
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        raise Refused("a message is no JSON") from None
+        raise RejectedCommand("a message is not JSON") from None
     command = value.pop("do", None) if isinstance(value, dict) else None
     if not isinstance(command, str) or command not in COMMANDS:
-        raise Refused(f'a message must be an object whose "do" is one of: {", ".join(COMMANDS)}')
+        raise RejectedCommand(f'a message must be an object whose "do" is one of: {", ".join(COMMANDS)}')
     try:
         return _checked(command, value)
     except UserError as error:
-        raise Refused(str(error), about=command) from None
+        raise RejectedCommand(str(error), about=command) from None
 
 
 def _checked(command: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -53,7 +50,7 @@ def _checked(command: str, given: dict[str, Any]) -> dict[str, Any]:
     if set(given) != set(fields):
         wanted = ", ".join(fields) or "nothing else"
         raise UserError(f'"{command}" takes {wanted}; got {", ".join(map(repr, given))[:200] or "nothing"}')
-    names = {key: command if key == "value" else key for key in given}  # as a complaint calls them
+    names = {key: command if key == "value" else key for key in given}  # as errors call them
     return {"do": command, **{key: fields[key](names[key], item) for key, item in given.items()}}
 
 
@@ -66,13 +63,13 @@ def _require(ok: bool, key: str, value: Any, accepted: str) -> None:
 
 
 def _seed(key: str, value: Any) -> int:
-    _require(type(value) is int and 0 <= value < _SEED, key, value, f"a whole number from 0 to {_SEED - 1}")
+    _require(type(value) is int and 0 <= value < _SEEDS, key, value, f"a whole number from 0 to {_SEEDS - 1}")
     return int(value)
 
 
 def _between(low: float, high: float) -> Check:
     def check(key: str, value: Any) -> float:
-        fits = type(value) in (int, float) and low <= value <= high  # no NaN
+        fits = type(value) in (int, float) and low <= value <= high  # NaN fails
         _require(fits, key, value, f"a number from {low:g} to {high:g}")
         return float(value)
 
@@ -91,7 +88,7 @@ def _drive(key: str, value: Any) -> str:
 
 
 def _agents(key: str, value: Any) -> list[list[str]]:
-    """One or two pairs of a run and one of its checkpoints."""
+    """One or two pairs: a run and one of its checkpoints."""
     fits = isinstance(value, list) and 1 <= len(value) <= 2
     fits = fits and all(isinstance(one, list) and len(one) == 2 for one in value)
     fits = fits and all(isinstance(word, str) and 0 < len(word) <= 500 for one in value for word in one)
@@ -100,25 +97,25 @@ def _agents(key: str, value: Any) -> list[list[str]]:
 
 
 def _criteria(key: str, value: Any) -> list[str]:
-    fits = isinstance(value, list) and 1 <= len(value) <= _MOST_CRITERIA
+    fits = isinstance(value, list) and 1 <= len(value) <= _MAX_CRITERIA
     fits = fits and all(isinstance(name, str) and len(name) <= 40 for name in value)
-    _require(fits, key, value, f"1 to {_MOST_CRITERIA} names of criteria")
+    _require(fits, key, value, f"1 to {_MAX_CRITERIA} names of criteria")
     return list(value)
 
 
-def _place(key: str, value: Any) -> int:
-    _require(type(value) is int and 0 <= value < _MOST_CRITERIA, key, value, "the place of a criterion")
+def _index(key: str, value: Any) -> int:
+    _require(type(value) is int and 0 <= value < _MAX_CRITERIA, key, value, "the index of a criterion")
     return int(value)
 
 
 COMMANDS: dict[str, dict[str, Check]] = {
-    Open.name: {"agents": _agents, "drive": _drive, "seed": _seed, "epsilon": _between(0.0, 1.0)},
+    OPEN: {"agents": _agents, "drive": _drive, "seed": _seed, "epsilon": _between(0.0, 1.0)},
     "play": {},
     "pause": {},
     "step": {},
     "speed": {"value": _speed},
     "epsilon": {"value": _between(0.0, 1.0)},
     "new": {"seed": _seed},
-    "criteria": {"names": _criteria, "by": _place},
+    "criteria": {"names": _criteria, "by": _index},
     "ack": {},
 }

@@ -17,9 +17,8 @@ from c2d.replay.buffer import learner_view
 from c2d.seeding import numpy_generator
 from c2d.types import Phi
 from c2d.web.lens.load import Loaded, open_agent
-from c2d.web.lens.png import encode
+from c2d.web.lens.messages import Parts, encode_png, pack
 from c2d.web.lens.target import bellman_target
-from c2d.web.lens.wire import Parts, pack
 
 Drive = Literal["first", "second", "each"]  # whose actions are taken; "each": two games from the same seed
 DRIVES: tuple[str, ...] = ("first", "second", "each")
@@ -43,7 +42,7 @@ class WatchedGame:
     def image(self) -> bytes:
         if self.notice is None:
             try:
-                return encode(self.stream.env.render())
+                return encode_png(self.stream.env.render())
             except UserError as error:
                 self.notice = str(error)
         return b""

@@ -17,7 +17,7 @@ export function style(k) {
 }
 
 export class Chart {
-  /** options: label (for those who cannot see it), xLabel, yLabel, xFormat, yFormat, and small: true for a chart among many */
+  /** options: label (for screen readers), xLabel, yLabel, xFormat, yFormat, and small: true for a chart among many */
   constructor(node, options) {
     this.node = node;
     this.options = { xFormat: number, yFormat: number, xLabel: "", ...options };
@@ -93,7 +93,7 @@ export class Chart {
     };
   }
 
-  /** The values under the cursor; of a curve without a point there, its last one before. */
+  /** The values under the cursor; for a curve without a point there, its previous one. */
   read(u) {
     const { idx, left, top } = u.cursor;
     if (idx === null || idx === undefined || left < 0) {
@@ -122,7 +122,7 @@ export class Chart {
     this.tip.style.top = `${Math.max(0, Math.min(over.top - frame.top + top - 10, frame.height - this.tip.offsetHeight - 4))}px`;
   }
 
-  /** Names at the end of curves that are in no table. */
+  /** Names at the end of curves that are not in the table. */
   nameEnds(u) {
     const { ctx } = u;
     const ratio = devicePixelRatio || 1;
@@ -179,7 +179,7 @@ export class Chart {
     return new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
   }
 
-  /** What is drawn as a table: one line per point, as recorded and, if so, as smoothed. */
+  /** The chart as a table: one line per point, as recorded and, if smoothed, as smoothed. */
   csv() {
     const quote = (text) => `"${String(text).replaceAll('"', '""').replace(/^([=+\-@])/, "'$1")}"`;
     const smoothed = this.options.smoothing ? [`smoothed (running mean, weight ${this.options.smoothing})`] : [];
@@ -199,7 +199,7 @@ export function sample({ color: ink, dash, width }) {
   return picture;
 }
 
-/** Move names apart until none lies on another: each as little as may be, in the order of what they name, and inside. */
+/** Move names apart until none overlaps: each as little as possible, in the order of their curves, inside the chart. */
 function spread(names, top, bottom, gap) {
   names.sort((a, b) => a.y - b.y);
   for (let round = 0; round < 60; round += 1) {
@@ -213,7 +213,7 @@ function spread(names, top, bottom, gap) {
   }
 }
 
-/** Significant digits by which neighboring ticks can be told apart. */
+/** Significant digits that distinguish neighboring ticks. */
 function digits(values, step) {
   const largest = Math.max(...values.filter((v) => v !== null).map(Math.abs));
   return step > 0 && largest > 0 ? Math.min(12, Math.max(4, Math.ceil(Math.log10(largest / step)) + 1)) : 4;
@@ -226,7 +226,7 @@ function flat(u, low, high) {
   return [low >= 0 ? Math.max(0, low - room) : low - room, high + room];
 }
 
-/** An exponential running mean, without the pull toward its start. */
+/** An exponential running mean, corrected for its start. */
 export function smooth(values, weight) {
   if (!weight) return values;
   let sum = 0;

@@ -1,4 +1,4 @@
-// Where pages get their data from: the server they came from, and nowhere else.
+// Pages get their data from the server they came from, and from nowhere else.
 
 export async function get(path, parameters = {}) {
   const query = new URLSearchParams();
@@ -8,7 +8,7 @@ export async function get(path, parameters = {}) {
   const answer = await fetch(`${path}?${query}`, { credentials: "same-origin" });
   if (!answer.ok) {
     const body = await answer.json().catch(() => ({}));
-    throw new Error(body.error ?? `the server answered with ${answer.status}`);
+    throw new Error(body.error ?? `the server responded with ${answer.status}`);
   }
   return answer.json();
 }
@@ -17,10 +17,10 @@ export const socketAddress = (path) => `${location.protocol === "https:" ? "wss"
 
 const decoder = new TextDecoder();
 
-const FIRST_WAIT = 300; // ms before a lost connection is tried anew
+const FIRST_WAIT = 300; // ms before reconnecting
 const LONGEST_WAIT = 2_000;
 
-/** A WebSocket for as long as the page is open: `begin(socket)` sets its handlers, each time that it is made. */
+/** A WebSocket that stays open as long as the page: `begin(socket)` sets its handlers after every connection. */
 export function keepConnected(path, begin, lost) {
   let wait = FIRST_WAIT;
   const connect = () => {
@@ -50,7 +50,7 @@ export function watchRuns(tell, state) {
   }, () => state("lost"));
 }
 
-/** The sign in the bar above that tells whether what is shown is live. */
+/** The indicator in the bar that shows whether the data are live. */
 export function showLink(node) {
   const words = { live: "live", lost: "no connection", waiting: "connecting" };
   return (state) => {

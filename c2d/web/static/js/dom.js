@@ -1,4 +1,4 @@
-// Elements are made with text, never with markup: whatever a run is called stays a name.
+// Elements are built from text, never from markup, so the name of a run cannot inject HTML.
 
 /** el("td.num", {title: "..."}, "text", child, ...) */
 export function el(what, attributes = {}, ...children) {
@@ -22,10 +22,10 @@ export function svg(tag, attributes) {
   return node;
 }
 
-/** The value of a color of the sheet. */
+/** The value of a color of the style sheet. */
 export const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-/** Let the user keep data as a file. */
+/** Let the user save data as a file. */
 export function save(data, name, type) {
   const address = URL.createObjectURL(data instanceof Blob ? data : new Blob([data], { type }));
   const link = el("a", { href: address, download: name });

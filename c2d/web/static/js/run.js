@@ -79,7 +79,7 @@ function drawHead() {
   byId("lens-link").href = lens;
   byId("actions").replaceChildren(...[
     row.weights ? el("a.button", { href: lens }, "Watch it play") : null,
-    el("a.button", { href: `/?run=${encodeURIComponent(row.id)}` }, "Among all runs"),
+    el("a.button", { href: `/?run=${encodeURIComponent(row.id)}` }, "Compare with all runs"),
     detail.report ? el("a.button", { href: `/api/report?run=${encodeURIComponent(row.id)}`, target: "_blank", rel: "noopener" }, "Report") : null,
   ].filter(Boolean));
   const trouble = (row.reading ? `Its records are still being read: ${row.records.toLocaleString("en-US")} so far.` : "") || row.error || (detail.trouble ? `Its records cannot be read: ${detail.trouble}` : "") || (detail.damaged ? `${lines(detail.damaged)} of its records cannot be read.` : "");
@@ -118,7 +118,7 @@ function drawSettings() {
   byId("only").closest("label").classList.toggle("hidden", !theirs);
   const head = theirs ? el("thead", {}, el("tr", {}, el("th", {}, "setting"), el("th", {}, "this run"), el("th", {}, other.row.name))) : el("thead");
   const lines = shown.map((name) => el("tr", { class: differs(name) ? "differs" : null }, el("td", {}, name), el("td", {}, setting(mine[name])), theirs ? el("td", {}, setting(theirs[name])) : null));
-  if (!lines.length) lines.push(el("tr", {}, el("td", { colspan: 3 }, theirs ? "No setting differs." : "No setting fits.")));
+  if (!lines.length) lines.push(el("tr", {}, el("td", { colspan: 3 }, theirs ? "No setting differs." : "No setting matches.")));
   byId("settings").classList.toggle("two", !theirs);
   byId("settings").replaceChildren(head, el("tbody", {}, ...lines));
 }
@@ -127,7 +127,7 @@ function drawLog() {
   const entries = detail.events.map((event) => {
     if (event.event === "warning") return [event.time, "warning", String(event.text ?? "")];
     if (event.event === "resumed") {
-      const unlike = Array.isArray(event.unlike) && event.unlike.length ? `; exactness is not promised: ${event.unlike.join(", ")}` : "; exact";
+      const unlike = Array.isArray(event.unlike) && event.unlike.length ? `; exactness is not guaranteed: ${event.unlike.join(", ")}` : "; exact";
       return [event.time, "", `resumed from the checkpoint at step ${count(event.step)}${unlike}`];
     }
     return [event.time, "", String(event.event ?? "event")];
@@ -146,7 +146,7 @@ function drawEvaluations() {
   const found = detail.evaluations;
   const node = byId("evaluations");
   if (!found.length) {
-    node.replaceChildren(el("span.soft", {}, "None yet: c2d evaluate plays whole games and keeps their scores here."));
+    node.replaceChildren(el("span.soft", {}, "None yet: c2d evaluate plays whole games and saves their scores here."));
     return;
   }
   const range = (low, high) => (typeof low !== "number" ? "–" : `${score(low)} … ${score(high)}`);
@@ -156,9 +156,9 @@ function drawEvaluations() {
     const byMean = line(el("td", {}, "mean"), el("td.num", {}, score(one.summary.mean)), el("td", {}, range(low, high)));
     if (!one.risk) return [byMean];
     const gain = `${one.risk.difference > 0 ? "+" : ""}${score(one.risk.difference)} (${range(...one.risk.interval)})`;
-    return [byMean, line(el("td", {}, one.risk.criterion), el("td.num", {}, score(one.risk.mean)), el("td", { title: "difference to playing by the mean, with its 95 % interval" }, gain))];
+    return [byMean, line(el("td", {}, one.risk.criterion), el("td.num", {}, score(one.risk.mean)), el("td", { title: "difference from playing by the mean, with its 95 % interval" }, gain))];
   });
-  const head = el("tr", {}, el("th", {}, "after"), el("th", {}, "acting by"), el("th.num", {}, "score"), el("th", { title: "of the score; of another criterion: the difference to playing by the mean, with its interval" }, "95 % interval"), el("th.num", {}, "games"), el("th.num", {}, "ε"));
+  const head = el("tr", {}, el("th", {}, "after"), el("th", {}, "acting by"), el("th.num", {}, "score"), el("th", { title: "of the score; for another criterion: the difference from playing by the mean, with its interval" }, "95 % interval"), el("th.num", {}, "games"), el("th.num", {}, "ε"));
   node.replaceChildren(el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows)));
 }
 
@@ -200,7 +200,7 @@ async function load() {
   if (episodes.reading && !waiting) readGames().catch(fail);
 }
 
-/** A long list of games comes piece by piece. */
+/** A long list of games arrives in parts. */
 async function readGames() {
   waiting = true;
   while (episodes.reading) {
@@ -232,7 +232,7 @@ function take(message) {
   if (select.options.length - 1 !== others.length - 1) {
     const names = others.filter((row) => row.id !== id).sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
     const chosen = select.value;
-    select.replaceChildren(el("option", { value: "" }, "no other run"), ...names.map((row) => el("option", { value: row.id }, row.name)));
+    select.replaceChildren(el("option", { value: "" }, "none"), ...names.map((row) => el("option", { value: row.id }, row.name)));
     select.value = chosen;
   }
 }

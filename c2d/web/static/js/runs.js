@@ -7,14 +7,14 @@ import { count, duration, number, score } from "./format.js";
 
 const FIRST = 5; // runs selected when the page opens
 const NAMED = 16; // curves named in the legend
-const CHUNK = 20; // runs whose curves are asked for at once
+const CHUNK = 20; // runs whose curves are requested at once
 
 const rows = new Map(); // id -> row of the server
 const lines = new Map(); // id -> its element in the table
 const curves = new Map(); // id -> {key, columns}
 const publishedOf = new Map(); // env -> curves
 const selected = new Map(); // id -> number of its color
-const awaited = new Set(); // asked for by the address, but not found yet: a run that has just begun
+const awaited = new Set(); // named by the address, but not found yet: a run that has just started
 let order = { key: "name", down: false };
 let began = false;
 
@@ -77,7 +77,7 @@ function makeLine(id) {
   return line;
 }
 
-/** Up and down go from box to box. */
+/** The up and down keys move from box to box. */
 function move(event) {
   const step = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
   if (!step) return;
@@ -143,7 +143,7 @@ function visible() {
   return found;
 }
 
-/** Put the lines in order; nothing is moved that stands right. */
+/** Put the lines in order; lines in the right place are not moved. */
 function arrange() {
   const body = byId("table").tBodies[0];
   const shown = visible();
@@ -156,7 +156,7 @@ function arrange() {
   byId("shown").textContent = shown.length === rows.size ? `${rows.size} ${rows.size === 1 ? "run" : "runs"}` : `${shown.length} of ${rows.size} runs`;
   const empty = byId("empty");
   empty.classList.toggle("hidden", shown.length > 0);
-  empty.textContent = rows.size ? "No run fits the filter." : "No runs here yet. Train one with c2d train minatar/breakout: it appears by itself.";
+  empty.textContent = rows.size ? "No run matches the filter." : "No runs here yet. Train one with c2d train minatar/breakout: it will appear here.";
 }
 
 // ------------------------------------------------------------------ the selection
@@ -229,7 +229,7 @@ function show(env) {
   byId("published-field").classList.toggle("hidden", !figures.length);
   byId("extent-field").classList.toggle("hidden", !figures.length || !byId("published").checked);
   if (byId("published").checked) addPublished(series, figures, byId("extent").checked ? furthest : Infinity);
-  chart.options.empty = selected.size ? "No game has ended yet in what is selected: the first curve begins with the first whole iteration in which one does." : "Select runs in the table to see their learning curves together.";
+  chart.options.empty = selected.size ? "No game of the selected runs has ended yet: a curve starts with the first complete iteration in which a game ends." : "Select runs in the table to see their learning curves together.";
   chart.options.smoothing = weight;
   chart.options.xLabel = axis;
   chart.options.xFormat = axis === "hours" ? number : count;
@@ -239,7 +239,7 @@ function show(env) {
   byId("legend").replaceChildren(...names);
 }
 
-/** Published agents at the same frames: one point beyond the runs is kept, so that the line leads there. */
+/** Published agents at the same frames; one point beyond the runs is kept, so that the line continues to the edge. */
 function addPublished(series, figures, furthest) {
   const soft = getComputedStyle(document.documentElement).getPropertyValue("--soft").trim();
   figures.forEach((one, k) => {
@@ -278,7 +278,7 @@ function forget(id) {
   selected.delete(id);
 }
 
-/** What is selected at first: what the address says, else the runs of the newest run's game. */
+/** The initial selection: the runs in the address, otherwise the runs on the environment of the newest run. */
 function begin() {
   began = true;
   const asked = new URLSearchParams(location.search).getAll("run");

@@ -1,4 +1,4 @@
-// Before anything is painted: the theme chosen last, or the system's.
+// Runs before anything is painted: applies the theme chosen last, or the system's.
 "use strict";
 (() => {
   const system = matchMedia("(prefers-color-scheme: dark)");

@@ -9,7 +9,7 @@ export class Criteria {
   constructor(send) {
     this.send = send;
     this.names = [...GIVEN];
-    this.accepted = { names: this.names, by: "mean" }; // what the server last took
+    this.accepted = { names: this.names, by: "mean" }; // what the server accepted last
     byId("by").addEventListener("input", () => this.tell());
     byId("criterion").addEventListener("keydown", (event) => event.key === "Enter" && this.add(event.target));
     this.fill("mean");
@@ -24,7 +24,7 @@ export class Criteria {
     this.send({ do: "criteria", names: this.names, by: this.names.indexOf(byId("by").value) });
   }
 
-  /** Of those the user added, the oldest give way when there are too many. */
+  /** When there are too many, the oldest of those that the user added are removed. */
   add(field) {
     const name = field.value.trim();
     if (!name) return;
@@ -37,13 +37,13 @@ export class Criteria {
     this.tell();
   }
 
-  /** The server took what it was told last. */
+  /** The server accepted the last change. */
   accept() {
     this.accepted = { names: this.names, by: byId("by").value };
   }
 
-  /** It did not: what it took before holds on. */
-  refuse() {
+  /** The server rejected it: restore the previous criteria. */
+  reject() {
     this.names = this.accepted.names;
     this.fill(this.accepted.by);
   }

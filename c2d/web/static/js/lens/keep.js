@@ -1,16 +1,16 @@
-// The last moments as a file: asked for, followed, ended if the user wants no more.
+// Exports the last moments as a file: start, progress, cancel.
 
 import { byId, save } from "../dom.js";
 
-let ending = null; // ends the export that is being made
+let ending = null; // cancels the current export
 let shown = null; // its button
 
-/** How far the film is. */
+/** The progress of the video. */
 export function showProgress({ done, of }) {
   if (shown) shown.textContent = `${Math.floor((100 * done) / of)} % – cancel`;
 }
 
-/** The button of an export: makes it, and cancels it while it is being made. */
+/** The button of an export: starts it, and cancels it while it runs. */
 export function keepAs(format, session, complain) {
   const button = byId(`save-${format}`);
   const words = button.textContent;
@@ -20,7 +20,7 @@ export function keepAs(format, session, complain) {
       return;
     }
     if (shown) {
-      complain("Another export is being made: wait for it, or cancel it.");
+      complain("Another export is running: wait for it, or cancel it.");
       return;
     }
     ending = new AbortController();
@@ -32,7 +32,7 @@ export function keepAs(format, session, complain) {
       if (!answer.ok) throw new Error((await answer.json()).error);
       save(await answer.blob(), /filename="([^"]+)"/.exec(answer.headers.get("content-disposition"))?.[1] ?? `lens.${format}`);
     } catch (error) {
-      if (error.name !== "AbortError") complain(`The export: ${error.message}`);
+      if (error.name !== "AbortError") complain(`The export failed: ${error.message}`);
     }
     shown = null;
     button.textContent = words;

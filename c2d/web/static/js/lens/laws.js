@@ -1,4 +1,4 @@
-// The laws of all actions as stems: probability over return, one row per action, one axis below.
+// The return distributions (laws) of all actions as stems: probability over return, one row per action, one axis below.
 
 import { number } from "../format.js";
 
@@ -35,7 +35,7 @@ export class LawsView {
   constructor(canvas) {
     this.canvas = canvas;
     this.geometry = null;
-    this.top = 0; // probability at full height, falling slowly so that the picture stays calm
+    this.top = 0; // probability at full height, falls slowly so that the image stays steady
   }
 
   /** what: {seat, names, taken, random, range: [low, high], space, form: "stems" | "cdf", target, colors, marked} */
@@ -111,14 +111,14 @@ export class LawsView {
     this.drawLabel(ctx, what, action, chosen, random, tall, names[action] ?? String(action));
   }
 
-  /** A probability that all rows measure by: round, and nearly that of the tallest stem. */
+  /** The reference probability of all rows: a round number close to that of the tallest stem. */
   unit(form) {
     if (form === "cdf") return 1;
     const power = 10 ** Math.floor(Math.log10(this.top));
     return Number([8, 6, 5, 4, 3, 2, 1].map((k) => k * power).find((p) => p <= this.top * 1.001).toPrecision(3));
   }
 
-  /** A line at the height of that probability; a second one below where a target hangs, on a scale of its own. */
+  /** A line at the height of that probability; a second one, on its own scale, below where a target hangs. */
   drawScale(ctx, { form, colors }, base, up, down, width) {
     const p = this.unit(form);
     const share = form === "cdf" ? 1 : p / this.top;
@@ -149,14 +149,14 @@ export class LawsView {
     ctx.fillText(words, this.canvas.clientWidth - 6, height - AXIS + 16);
   }
 
-  /** Of an agent that has diverged. */
+  /** For an agent that has diverged. */
   sayNotFinite(ctx, colors, base, law) {
     ctx.font = colors.font;
     ctx.fillStyle = colors.bad;
     ctx.textAlign = "left";
     ctx.textBaseline = "bottom";
     const all = law.probs.every((p, i) => !Number.isFinite(p) || !Number.isFinite(law.values[i]));
-    ctx.fillText(all ? "this law holds no finite number" : "the mean of this law is not finite", LABEL + 8, base - 4);
+    ctx.fillText(all ? "no finite numbers in this distribution" : "the mean of this distribution is not finite", LABEL + 8, base - 4);
   }
 
   drawStems(ctx, { values, probs }, base, tallest, ink) {
@@ -204,7 +204,7 @@ export class LawsView {
     ctx.stroke();
   }
 
-  /** The Bellman target hangs below the line of the action taken. */
+  /** The Bellman target hangs below the line of the executed action. */
   drawTarget(ctx, { seat, space, colors, form }, base, up, down) {
     const law = { values: seat.target[space], probs: seat.target.probs };
     if (form === "cdf") this.drawSteps(ctx, law, base, up, colors.target);
@@ -276,7 +276,7 @@ export class LawsView {
   }
 }
 
-/** What can be read of one atom. */
+/** The values of one atom. */
 export function describeAtom(seat, { action, atom }) {
   const at = action * seat.atoms + atom;
   let below = 0;

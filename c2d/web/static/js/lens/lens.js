@@ -1,4 +1,4 @@
-// The lens: an agent plays on the server, and this page shows what it sees, believes and does.
+// The lens: an agent plays on the server, and this page shows what it sees, predicts and does.
 
 import { keepConnected, showLink } from "../data.js";
 import { byId, el } from "../dom.js";
@@ -16,7 +16,7 @@ let stage = null;
 let playing = false;
 let playOnOpen = true; // after a lost connection: as it was before
 let epsilon = byId("epsilon").value; // the last one accepted
-let complaintLasts = false; // until another agent is picked
+let complaintLasts = false; // until another agent is chosen
 const options = { space: "returns", form: "stems", target: true }; // of the stage
 let newest = null; // a moment that waits to be painted
 let painting = false;
@@ -53,7 +53,7 @@ async function pickAgain() {
   }
 }
 
-/** Nobody plays: what was asked for cannot be shown, and what was shown before is not what is asked for. */
+/** Clear the stage: the requested agent cannot be shown, and the one shown before was not requested. */
 function leave(why) {
   stage?.close();
   stage = null;
@@ -76,7 +76,7 @@ function lost(event) {
   link("lost");
   setPlaying(false);
   enable(false);
-  complain(event.reason || "The connection is lost; it is tried anew.");
+  complain(event.reason || "Connection lost; reconnecting.");
 }
 
 function take(message) {
@@ -95,7 +95,7 @@ function take(message) {
   }
 }
 
-/** A connection, the first or after one that was lost. */
+/** Set up a connection: the first one, or one after a loss. */
 function welcomed(id) {
   session = id;
   lens.received = 0;
@@ -105,7 +105,7 @@ function welcomed(id) {
   pickAgain();
 }
 
-/** The next success takes a complaint away. */
+/** The next success removes a message. */
 function done(about) {
   if (about === "criteria") criteria.accept();
   if (about === "epsilon") epsilon = byId("epsilon").value;
@@ -115,7 +115,7 @@ function done(about) {
 function refused({ about, text, playing: goesOn }) {
   complain(text);
   if (about === "open") leave("This agent cannot be shown.");
-  if (about === "criteria") criteria.refuse();
+  if (about === "criteria") criteria.reject();
   if (about === "epsilon") byId("epsilon").value = epsilon;
   if (goesOn === false) setPlaying(false);
 }
@@ -125,7 +125,7 @@ function opened(header) {
   stage = new Stage(byId("stage"), header.agents, looked);
   stage.options = options;
   byId("stage").removeAttribute("aria-busy");
-  byId("about").textContent = header.agents.map((agent) => `${agent.recipe} on ${agent.env}`).join(" beside ");
+  byId("about").textContent = header.agents.map((agent) => `${agent.recipe} on ${agent.env}`).join(" vs. ");
   enable(true);
   criteria.tell();
   send({ do: "speed", value: Number(byId("speed").value) });
@@ -149,7 +149,7 @@ function takeMoment(moment) {
   painting = true;
 }
 
-/** One picture per frame of the screen, always the newest. */
+/** Paint once per frame of the screen, always the newest moment. */
 async function paint(time) {
   newest = null;
   if (await stage?.show()) lens.times.push(time);
@@ -161,7 +161,7 @@ async function paint(time) {
 
 let acknowledged = 0;
 
-/** Tell the server what has arrived and been dealt with; it keeps only a few under way. */
+/** Acknowledge a moment; the server sends only a few ahead. */
 function acknowledge() {
   while (acknowledged < lens.received) {
     send({ do: "ack" });
@@ -219,7 +219,7 @@ function newGame() {
 
 function changeEpsilon(event) {
   const { value } = event.target;
-  if (value.trim() === "" || !Number.isFinite(Number(value))) refused({ about: "epsilon", text: "ε is no number; accepted: a number from 0 to 1" });
+  if (value.trim() === "" || !Number.isFinite(Number(value))) refused({ about: "epsilon", text: "ε is not a number; accepted: a number from 0 to 1" });
   else if (stage) send({ do: "epsilon", value: Number(value) });
   else if (Number(value) >= 0 && Number(value) <= 1) done("epsilon");
   else refused({ about: "epsilon", text: `ε is ${value}; accepted: a number from 0 to 1` });

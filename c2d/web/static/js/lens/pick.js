@@ -1,4 +1,4 @@
-// Who plays: runs, their checkpoints, and who plays which game. The address keeps it, so that it can be passed on.
+// Who plays: runs, their checkpoints, and who plays which game. The address stores the choice, so that it can be shared.
 
 import { get } from "../data.js";
 import { byId, el } from "../dom.js";
@@ -7,7 +7,7 @@ import { count, when } from "../format.js";
 const LARGEST_SEED = 2 ** 31 - 1;
 let runs = [];
 
-/** A whole number that is accepted, and shown as such. */
+/** Accept a whole number, and show it as such. */
 export function seedValue() {
   const field = byId("seed");
   const value = Math.max(0, Math.min(LARGEST_SEED, Math.round(Number(field.value) || 0)));
@@ -15,14 +15,14 @@ export function seedValue() {
   return value;
 }
 
-/** Fill the lists with what the server has, choose as the address says. Returns what is wrong with it, or "". */
+/** Fill the lists from the server and select what the address names. Returns what is wrong with the address, or "". */
 export async function fillRuns() {
   const asked = new URLSearchParams(location.search);
   const answer = await get("/api/runs");
   runs = answer.rows.filter((row) => row.weights);
   const options = () => runs.map((row) => el("option", { value: row.id }, `${row.name} (${row.recipe})`));
   byId("run-0").replaceChildren(el("option", { value: "" }, runs.length ? "choose a run" : "no run has weights yet"), ...options());
-  byId("run-1").replaceChildren(el("option", { value: "" }, "nobody"), ...options());
+  byId("run-1").replaceChildren(el("option", { value: "" }, "none"), ...options());
   const wrong = ["run", "run2"].map((name, k) => {
     const wanted = asked.get(name);
     byId(`run-${k}`).value = runs.some((row) => row.id === wanted) ? wanted : "";

@@ -1,4 +1,4 @@
-// What the lens shows of one moment: pictures, laws, criteria, the value over time. The same live and in an exported file.
+// What the lens shows of one moment: frames, return distributions, criteria, the value over time. Used live and in exported files.
 
 import { color, el } from "../dom.js";
 import { number, score } from "../format.js";
@@ -6,12 +6,12 @@ import { LawsView, describeAtom } from "./laws.js";
 import { TraceView } from "./trace.js";
 
 const KEPT = 5_400; // moments: six minutes at 15 steps per second
-const CALM = 150; // moments whose extent the axis takes in, so that it does not jump
+const CALM = 150; // moments that the axis covers, so that it does not jump
 
-/** How an agent was trained, as far as it bears on what is shown of it. */
+/** How an agent was trained, as far as it matters for what is shown. */
 function notesOn(agent) {
   return [`γ ${agent.gamma}`, `φ ${agent.phi}`, agent.alpha === null ? null : `α ${number(agent.alpha, 4)}`,
-    agent.n_step > 1 ? `trained with ${agent.n_step}-step targets; the target shown is of one step` : null,
+    agent.n_step > 1 ? `trained with ${agent.n_step}-step targets; the target shown is that of one step` : null,
     agent.clip_reward ? `rewards clipped at ${agent.clip_reward} in targets` : null,
     agent.own_target ? "target network of the checkpoint" : "targets by its own network"].filter(Boolean);
 }
@@ -24,11 +24,11 @@ export class Stage {
     this.onScrub = onScrub;
     this.moments = [];
     this.at = -1; // the moment to be shown
-    this.shown = null; // the one whose picture and laws are on the screen: always of one moment
+    this.shown = null; // the moment on the screen: its frame and distributions always belong together
     this.options = { space: "returns", form: "stems", target: true };
     this.marked = null; // {seat, action, atom} under the pointer or the keys
     this.painted = 0;
-    this.wanted = 0; // guards against pictures that were decoded too late
+    this.wanted = 0; // guards against frames that were decoded too late
     this.build();
     this.resizer = new ResizeObserver(() => this.redraw());
     this.resizer.observe(this.lawsNode);
@@ -45,12 +45,12 @@ export class Stage {
 
   build() {
     this.screens = [];
-    this.criteria = el("table.criteria", { "aria-label": "What each criterion would take" });
+    this.criteria = el("table.criteria", { "aria-label": "What each criterion would choose" });
     this.picturesNode = el("div.pictures");
     this.lawsNode = el("div.laws", { "data-seats": this.agents.length });
     this.seats = this.agents.map((agent, k) => this.buildSeat(agent, k));
     this.lawsNode.append(...this.seats.map((seat) => seat.node));
-    const traceCanvas = el("canvas.trace", { role: "img", "aria-label": "Value of the action taken over the last minutes" });
+    const traceCanvas = el("canvas.trace", { role: "img", "aria-label": "Value of the executed action over the last minutes" });
     this.trace = new TraceView(traceCanvas, (share) => this.scrub(Math.round(share * (this.moments.length - 1))));
     this.slider = el("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": "Look back through the last minutes" });
     this.slider.addEventListener("input", () => this.scrub(Number(this.slider.value)));
@@ -61,7 +61,7 @@ export class Stage {
   }
 
   buildSeat(agent, k) {
-    const canvas = el("canvas.law", { tabindex: 0, role: "img", "aria-label": `Laws of the return of each action, ${agent.recipe}. Arrow keys read atoms.` });
+    const canvas = el("canvas.law", { tabindex: 0, role: "img", "aria-label": `Return distribution of each action, ${agent.recipe}. Arrow keys read atoms.` });
     const tip = el("div.tip");
     const reading = el("div.reading", { "aria-live": "polite" });
     const swatch = el("span.swatch", { class: this.agents.length > 1 ? `swatch seat-${k}` : "hidden" });
@@ -78,10 +78,10 @@ export class Stage {
     return seat;
   }
 
-  /** Screens are made when the first moment tells how many games there are. */
+  /** Screens are created when the first moment says how many games there are. */
   buildScreens(games) {
     this.screens = games.map((game, k) => {
-      const canvas = el("canvas.screen", { role: "img", "aria-label": `Picture of game ${k + 1}` });
+      const canvas = el("canvas.screen", { role: "img", "aria-label": `Frame of game ${k + 1}` });
       const facts = el("div.facts");
       const told = el("div.told");
       return { canvas, facts, told, node: el("figure.game", {}, canvas, told, facts) };
@@ -91,17 +91,17 @@ export class Stage {
     this.picturesNode.replaceChildren(...this.screens.map((screen) => screen.node), this.criteria);
   }
 
-  /** What the curve below shows; of two games, whose rewards and whose axis. */
+  /** What the curve below shows; with two games, whose rewards and whose axis. */
   legend(games) {
     const rest = " · ticks: rewards · lines: ends of games · steps back from the newest";
-    if (games < 2) return [`value of the action taken${rest}`];
+    if (games < 2) return [`value of the executed action${rest}`];
     const name = (k) => el("span", {}, el("span.swatch", { class: `swatch seat-${k}` }), this.agents[k].recipe);
-    return ["value of the action taken: ", name(0), " (left axis, lower ticks) ", name(1), ` (right axis, upper ticks)${rest}`];
+    return ["value of the executed action: ", name(0), " (left axis, lower ticks) ", name(1), ` (right axis, upper ticks)${rest}`];
   }
 
   // ------------------------------------------------------------------------ history
 
-  /** Take in a new moment; it is shown at once unless the user looks at the past. */
+  /** Add a new moment; it is shown at once unless the user looks at the past. */
   add(moment) {
     const atEnd = this.at === this.moments.length - 1;
     this.moments.push(moment);
@@ -131,7 +131,7 @@ export class Stage {
 
   // ------------------------------------------------------------------------ drawing
 
-  /** Paint the moment at `at`: decode its pictures first, so that picture and laws belong together. */
+  /** Paint the moment at `at`: decode its frames first, so that frame and distributions belong together. */
   async show() {
     const moment = this.current;
     if (!moment) return false;
@@ -183,7 +183,7 @@ export class Stage {
     if (this.marked) this.read();
   }
 
-  /** The axis takes in what the last moments needed. */
+  /** The axis covers what the last moments needed. */
   ranges() {
     const { space } = this.options;
     const from = Math.max(0, this.at - CALM);
@@ -210,7 +210,7 @@ export class Stage {
       font: `11px ${family}`, bold: `600 11px ${family}` };
   }
 
-  /** What each criterion would take: with its value for one agent, side by side for two. */
+  /** What each criterion would choose: with its value for one agent, side by side for two. */
   drawCriteria(moment) {
     const alone = moment.seats.length === 1;
     const table = this.criteria;

@@ -1,4 +1,4 @@
-// The value of the action taken over the last minutes, with rewards and ends of games; a place to scrub.
+// The value of the executed action over the last minutes, with rewards and ends of games; drag to look back.
 
 import { number } from "../format.js";
 import { prepared, ticks } from "./laws.js";
@@ -129,7 +129,7 @@ export class TraceView {
   }
 }
 
-/** What the values of some seats need, and where a value stands. */
+/** The axis for the values of some seats, and the position of a value. */
 function scaleOf(moments, kept, seats, floor) {
   let [low, high] = [Infinity, -Infinity];
   for (const k of kept) {
@@ -146,7 +146,7 @@ function scaleOf(moments, kept, seats, floor) {
   return { low, high, y: (value) => ABOVE + (floor - ABOVE) * (1 - (value - low) / (high - low)) };
 }
 
-/** The expected return of the action taken, as this agent sees it; null if it is not finite. */
+/** The expected return of the executed action, as this agent sees it; null if it is not finite. */
 export function valueOf(moment, seat, one = moment.seats[seat]) {
   return one.mean[moment.games[Math.min(seat, moment.games.length - 1)].action] ?? null;
 }

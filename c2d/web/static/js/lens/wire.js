@@ -1,8 +1,8 @@
-// Messages of the lens: a header in JSON, then arrays and pictures (c2d/web/lens/wire.py).
+// Messages of the lens: a JSON header, then arrays and images (c2d/web/lens/messages.py).
 
 const headerDecoder = new TextDecoder();
 
-/** ArrayBuffer -> {header, parts}; an array is {values: Float32Array, shape}, a picture a Uint8Array. */
+/** ArrayBuffer -> {header, parts}; an array is {values: Float32Array, shape}, an image a Uint8Array. */
 export function decodeMessage(buffer) {
   const size = new DataView(buffer).getUint32(0, true);
   const header = JSON.parse(headerDecoder.decode(new Uint8Array(buffer, 4, size)));
@@ -14,7 +14,7 @@ export function decodeMessage(buffer) {
   return { header, parts };
 }
 
-/** A moment as the stage draws it: for each agent its laws, for each game its picture. */
+/** A moment as the stage draws it: the return distributions of each agent, the image of each game. */
 export function readMoment({ header, parts }) {
   const seats = header.seats.map((seat, k) => {
     const [actions, atoms] = parts[`${k}.returns`].shape;

@@ -1,0 +1,29 @@
+"""A plain process with one run, for comparison with Ray: the config as JSON on stdin, the steps on stdout."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from typing import Any
+
+from c2d.config import from_json
+from c2d.training.observer import Observer
+from c2d.training.run import run
+
+
+class Steps(Observer):
+    """Prints the number of steps once a second, as often as a sweep polls its runs."""
+
+    def begin(self, session: Any, run_dir: Any, header: dict[str, Any]) -> None:
+        def report() -> None:
+            while True:
+                print(session.steps_made, flush=True)
+                time.sleep(1.0)
+
+        threading.Thread(target=report, daemon=True).start()
+
+
+if __name__ == "__main__":
+    run(from_json(json.loads(sys.stdin.readline())), [Steps()])
