@@ -80,7 +80,7 @@ def test_a_request_at_the_last_step_leaves_a_finished_run(tmp_path):
 
 
 def test_a_request_while_the_replay_fills_is_heard(tmp_path, monkeypatch):
-    interact = Session._interact
+    play = Session._play
 
     heads = []
 
@@ -88,9 +88,9 @@ def test_a_request_while_the_replay_fills_is_heard(tmp_path, monkeypatch):
         heads.append(self.replay.head)
         if self.replay.head == 30:
             signal.raise_signal(signal.SIGINT)
-        return interact(self, epsilon)
+        return play(self, epsilon)
 
-    monkeypatch.setattr(Session, "_interact", interrupted)
+    monkeypatch.setattr(Session, "_play", interrupted)
     result = short_run("gym/CartPole-v1", tmp_path / "run", random_history=9_000, replay_capacity=10_000)
     summary = json.loads(result.run_dir.summary.read_text())
     assert (result.state, summary["steps"], heads[-1]) == ("interrupted", 0, 30)
