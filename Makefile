@@ -14,14 +14,14 @@ help: ## list the targets
 
 setup: $(READY) ## create the virtual environment .venv with pinned dependencies
 
-$(READY): pyproject.toml constraints.txt setup.py $(wildcard c2d/*/*.c c2d/*/*.h)
+$(READY): pyproject.toml constraints.txt setup.py c2d/native/column_norm.c
 	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is needed; name it with: make PYTHON=/path/to/python3.11 ..."; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	find c2d -name "*.so" -delete
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	@$(BIN)/python -c 'import torch, c2d.nets._kernels, c2d.nets._dense, c2d.nets._convolution, c2d.envs._screen' 2>&1 | tail -n 1 \
-		| sed 's/^/NO LOOPS IN C: they could not be compiled or loaded, which takes GCC and the headers of Python (sudo apt-get install gcc python3-dev, then touch setup.py). Training works without them, but slower, and their tests are LEFT OUT. /'
+	@$(BIN)/python -c 'import c2d.native._column_norm' 2>&1 | tail -n 1 \
+		| sed 's/^/NO COMPILED CODE: column_norm.c could not be compiled or loaded, which takes GCC and the headers of Python (sudo apt-get install gcc python3-dev, then touch setup.py). Training works without it, but slower, and its tests are LEFT OUT. /'
 	@touch $@
 
 quickstart: $(READY) ## train C2D on MinAtar Breakout for a few minutes and show the result

@@ -38,8 +38,8 @@ config = c2d.default_config("gym/CartPole-v1", iterations=1, threads=1, run_dir=
 schedule = replace(config.recipe.schedule, steps_per_iteration=40, random_history=40)
 result = c2d.train(replace(config, recipe=replace(config.recipe, schedule=schedule)), progress=False)
 assert result.state == "finished" and c2d.load("from-python").act([0.0] * 4) in (0, 1)
-from c2d.nets import native
-print("loops in C:", native.AVAILABLE)
+from c2d import native
+print("compiled code:", native.AVAILABLE)
 """
 
 
@@ -103,7 +103,7 @@ def bare(env: Environment) -> None:
     require("--head.atoms" in env.c2d("train", "--help"), "c2d train --help lists no settings")
     require("weights on breakout" in env.c2d("recipes"), "c2d recipes lists none")
     require("Proposition 3.1" in env.c2d("theory"), "c2d theory tells nothing")
-    require("loops in C: True" in env.python("-c", FROM_PYTHON), "the wheel has no loops in C: they take GCC")
+    require("compiled code: True" in env.python("-c", FROM_PYTHON), "the wheel has no compiled code: that takes GCC")
     said = env.c2d("train", "breakout", code=2)
     require(said.count("\n") == 1 and "pip install 'c2d[atari]'" in said, f"c2d train breakout says: {said}")
 

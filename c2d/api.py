@@ -10,6 +10,8 @@ from c2d.agents.agent import Agent
 from c2d.config import Config, default_config, from_json, to_json
 from c2d.errors import UserError
 from c2d.files import kind_of
+from c2d.recipes.part import SLOTS, part_name
+from c2d.recipes.user_code import trust
 from c2d.runs.layout import RunDir
 from c2d.training.observer import Observer
 from c2d.training.progress import ProgressDisplay
@@ -18,7 +20,10 @@ from c2d.training.tensorboard import TensorBoard
 
 
 def train(config: Config | str, progress: bool = True) -> Result:
-    """Train as `c2d train` does. A name such as "minatar/breakout" stands for its default config."""
+    """Train as `c2d train` does. A name such as "minatar/breakout" stands for its default config.
+
+    Parts of your own in the recipe may be classes of any module: passing them is naming them.
+    """
     checked = _checked(default_config(config) if isinstance(config, str) else config)
     observers: list[Observer] = [ProgressDisplay()] if progress else []
     wanted = checked.tensorboard
@@ -38,10 +43,12 @@ def load(run: str | os.PathLike[str], device: str = "cpu") -> Agent:
 
 
 def _checked(config: Config) -> Config:
-    """The same; refuses, by name, what Python let pass but no file or command line would."""
+    """The same config; rejects values of the wrong type, as for a file or the command line."""
     if not isinstance(config, Config):
-        raise UserError(f"train takes a Config, or the name of an environment, not {config!r}")
+        raise UserError(f"train takes a Config or the name of an environment, not {config!r}")
     if isinstance(config.run_dir, os.PathLike):
         config = replace(config, run_dir=os.fspath(config.run_dir))
     same: Config = from_json(to_json(config))
+    for slot in SLOTS:
+        trust(part_name(getattr(same.recipe, slot)))
     return same

@@ -21,8 +21,7 @@ from typing import Any
 import ale_py
 import numpy as np
 
-from c2d.envs.atari import AtariGame
-from c2d.envs.emulator import from_start_only
+from c2d.envs.atari import AtariGame, from_start_only
 from c2d.envs.games import BENCHMARK, GAMES
 from c2d.envs.protocols import PROTOCOLS, AtariRules
 from c2d.envs.trial import first_difference, play

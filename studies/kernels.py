@@ -1,110 +1,112 @@
-"""What the loops in C save: training and emulation with them and without, taking turns in one process.
+"""What the operations in c2d/native save: training with them and with their twins, by turns in one process.
 
-python bench/kernels.py --out docs/results/kernels.md      # 10 minutes on a quiet machine
+python studies/kernels.py --out docs/results/kernels.md      # 5 minutes on a quiet machine
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import time
 from pathlib import Path
 from statistics import median
 
 import numpy as np
+import torch
 
-from c2d.bench.loop import emulation, loop_config
-from c2d.bench.machine import BareEmulator, load_average
-from c2d.envs import resize
-from c2d.envs.games import BENCHMARK
-from c2d.envs.names import resolve
-from c2d.envs.protocols import AtariRules
+from c2d import native
+from c2d.bench.loop import loop_config
+from c2d.bench.machine import load_average
 from c2d.files import write_atomically
-from c2d.nets import native
+from c2d.native import column_norm, dense
 from c2d.training.passport import machine, versions
 from c2d.training.process import keep_memory
 from c2d.training.session import Session
 
-RECIPES = ("c2d", "c51", "dqn-adam")
-# the last four are the cheapest to emulate, so that preprocessing weighs most
-SHOWN = ("breakout", "pong", "spaceinvaders", "mspacman", "seaquest", "kungfumaster")
-SHOWN += ("phoenix", "demonattack", "gopher", "stargunner")
+RECIPES = ("c2d", "c51")  # c51 has no normalization
+OPERATIONS = {"column_norm": column_norm, "dense": dense}
 WARM_UP = 200  # agent steps
-TURN = 4  # updates; the first after a switch is not counted
+SETTLE, TURN = 2, 8  # updates that are not counted after a switch, and updates that are
+SUPPORTS = {name: module.supports for name, module in OPERATIONS.items()}
 
 
-def switch(on: bool) -> None:
-    native.AVAILABLE = resize.NATIVE = on
+def switch(on: frozenset[str]) -> None:
+    """Use these operations, and the twins of the others."""
+    for name, module in OPERATIONS.items():
+        module.supports = SUPPORTS[name] if name in on else (lambda *_: False)
 
 
-def training(recipe: str, rounds: int) -> dict[bool, list[float]]:
-    """Seconds of each update period, emulation and acting included."""
-    switch(True)
+def measure(recipe: str, threads: int, rounds: int) -> dict[str, list[float]]:
+    """CPU milliseconds per update with its agent steps, for each way, round by round."""
+    torch.set_num_threads(threads)
+    everything = frozenset(name for name in OPERATIONS if recipe == "c2d" or name != "column_norm")
+    ways = {"all": everything, "none": frozenset()}
+    for name in sorted(everything):
+        ways[f"without {name}"], ways[f"only {name}"] = everything - {name}, frozenset({name})
     session = Session(loop_config("breakout", recipe))
     session.fill_history()
     for _ in range(WARM_UP):
         session.advance()
-    took: dict[bool, list[float]] = {True: [], False: []}
-    for number in range(2 * rounds):
-        on = number % 2 == 0
-        native.AVAILABLE = on
-        for turn in range(TURN):
-            began = time.perf_counter()
-            for _ in range(session.schedule.update_period):
-                session.advance()
-            if turn:
-                took[on].append(time.perf_counter() - began)
+    spent: dict[str, list[float]] = {way: [] for way in ways}
+    shuffle = random.Random(0).shuffle
+    for _ in range(rounds):
+        order = list(ways)
+        shuffle(order)
+        for way in order:
+            switch(ways[way])
+            _updates(session, SETTLE)
+            began = time.process_time()
+            _updates(session, TURN)
+            spent[way].append(1e3 * (time.process_time() - began) / TURN)
+    switch(everything)
     session.close()
-    return took
+    return spent
 
 
-def shares(game: str, seconds: float, ways: tuple[bool, ...] = (True, False)) -> dict[bool, float]:
-    """Share of the bare emulator's rate that is left with preprocessing."""
-    config = loop_config(game)
-    assert isinstance(config.rules, AtariRules)
-    found = {}
-    for on in ways:
-        switch(on)
-        bare = BareEmulator(resolve(config.env).key, config.rules)
-        found[on] = emulation(config, bare, seconds)["share_of_bare_emulator"]
-    return found
+def _updates(session: Session, count: int) -> None:
+    for _ in range(count * session.schedule.update_period):
+        session.advance()
 
 
-def page(rounds: int, seconds: float, command: str) -> str:
+def _longer(slow: list[float], fast: list[float]) -> str:
+    """By how much, pair by pair."""
+    ratios = 100 * (np.array(slow) / np.array(fast) - 1)
+    low, middle, high = np.percentile(ratios, (25, 50, 75))
+    return f"{middle:.1f} % ({low:.1f} to {high:.1f})"
+
+
+def page(rounds: int, threads_tried: list[int], command: str) -> str:
     lines = [
-        "# What the loops in C save",
+        "# What the operations in `c2d/native` save",
         "",
-        "`kernels.c`, `dense.c` and `convolution.c` in `c2d/nets`, and `c2d/envs/screen.c`, are compiled at",
-        "installation where GCC is there; PyTorch, the emulator and OpenCV do the same otherwise. Both ways",
-        "took turns in one process. The first table is about those in `c2d/nets` alone, the second about `screen.c`.",
+        "`column_norm` is compiled at installation where GCC is there; `dense` is a convolution of oneDNN, used with",
+        "AVX-512. Their twins in plain PyTorch do the same otherwise, and with `C2D_KERNELS=off`. All ways took turns",
+        "in one process, on the whole training loop: emulation, acting, sampling and learning on Breakout.",
         "",
-        "| training on Breakout: ms per update with its 4 agent steps | in C | without | faster by |",
-        "|---|---|---|---|",
+        "| recipe, threads | CPU ms per update with its 4 steps: all, none | operation | off alone: longer by | "
+        "on alone: none is longer by |",
+        "|---|---|---|---|---|",
     ]
     for recipe in RECIPES:
-        took = training(recipe, rounds)
-        ours, others = (1e3 * np.array(took[on]) for on in (True, False))
-        gain = median(others) / median(ours) - 1
-        quartiles = [
-            f"{median(x):.1f} ({np.percentile(x, 25):.1f} to {np.percentile(x, 75):.1f})" for x in (ours, others)
-        ]
-        lines.append(f"| {recipe} | {' | '.join(quartiles)} | {gain:.1%} |")
-    lines += ["", "| share of the bare emulator's rate | in C | without |", "|---|---|---|"]
-    for game in SHOWN:
-        found = shares(game, seconds)
-        lines.append(f"| {game} | {found[True]:.1%} | {found[False]:.1%} |")
-    every = sorted((shares(game, seconds / 3, (True,))[True], game) for game in BENCHMARK)
-    lowest = ", ".join(f"{game} {share:.1%}" for share, game in every[:5])
-    lines += [
-        "",
-        f"In C over all {len(every)} games of the paper, in windows of a third of the length: "
-        f"median {median(share for share, _ in every):.1%}; the lowest are {lowest}.",
-    ]
-    where = machine(threads=2)
+        for threads in threads_tried:
+            spent = measure(recipe, threads, rounds)
+            both = f"{median(spent['all']):.1f}, {median(spent['none']):.1f}"
+            for name in OPERATIONS:
+                if f"only {name}" in spent:
+                    alone = _longer(spent[f"without {name}"], spent["all"])
+                    lines.append(
+                        f"| {recipe}, {threads} | {both} | {name} | {alone} | "
+                        f"{_longer(spent['none'], spent[f'only {name}'])} |"
+                    )
+            lines.append(f"| {recipe}, {threads} | {both} | all | {_longer(spent['none'], spent['all'])} | |")
+    where = machine(max(threads_tried))
     used = ", ".join(f"{name} {version}" for name, version in versions().items() if name != "kernels")
     lines += [
         "",
+        "What was measured and not kept is in [kernels-removed.md](kernels-removed.md).",
+        "",
         f"Medians with quartiles; `{command}`, {time.strftime('%d %B %Y')}. {where['cpu']}, {where['cores']} cores, "
-        f"{where['threads']} threads, {where['system']}; {used}.",
+        f"{where['system']}; {used}.",
         "",
     ]
     return "\n".join(lines)
@@ -113,15 +115,17 @@ def page(rounds: int, seconds: float, command: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, help="write the page there")
-    parser.add_argument("--rounds", type=int, default=150, help="turns of each way, per recipe")
-    parser.add_argument("--seconds", type=float, default=6.0, help="of emulation per game and way")
+    parser.add_argument("--rounds", type=int, default=40, help="turns of each way, per recipe and number of threads")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="numbers of threads to try")
     options = parser.parse_args()
-    if not (native.AVAILABLE and resize.NATIVE):
-        raise SystemExit("the loops in C are not there: install a C compiler, then make clean setup")
+    if not native.AVAILABLE:
+        raise SystemExit("nothing is compiled here: install a C compiler, then make clean setup")
     keep_memory()
     print(f"load average {load_average():.2f}", flush=True)
     out = f" --out {options.out}" if options.out else ""
-    text = page(options.rounds, options.seconds, f"python bench/kernels.py{out}")
+    threads = " ".join(map(str, options.threads))
+    command = f"python studies/kernels.py --rounds {options.rounds} --threads {threads}{out}"
+    text = page(options.rounds, options.threads, command)
     print(text)
     if options.out:
         write_atomically(options.out, text.encode())

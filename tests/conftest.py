@@ -1,6 +1,7 @@
 """Tests run in parallel: one thread each, because four threads on two cores are slow."""
 
 import os
+import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -12,8 +13,9 @@ import pytest
 import torch
 from hypothesis import settings
 
-from c2d.envs import resize
-from c2d.nets import native
+from c2d import native
+from c2d.recipes.part import PARTS
+from c2d.recipes.user_code import TRUSTED
 
 torch.set_num_threads(1)
 settings.register_profile("same", derandomize=True, database=None, deadline=None)
@@ -21,7 +23,8 @@ settings.load_profile("same")
 
 
 # Half a minute of the core for `make test-fast`: mathematics, networks, replay, learner, names.
-FAST = ("returns/", "replay/", "agents/", "nets/", "envs/test_names", "test_api.py", "theory/test_formulas")
+FAST = ("returns/", "replay/", "recipes/", "agents/", "native/", "nets/", "envs/test_names", "test_api.py",
+        "theory/test_formulas")  # fmt: skip
 
 
 def pytest_collection_modifyitems(config, items):
@@ -33,24 +36,38 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason="C2D_PUBLISHED is not set to a directory of published data"))
 
 
+@pytest.fixture
+def own_modules(monkeypatch):
+    """Modules that a test imports, and parts that they declare, are gone after it. Calling it forgets them at once."""
+    for slot, parts in PARTS.items():
+        monkeypatch.setitem(PARTS, slot, dict(parts))
+    path = list(sys.path)
+
+    def forget():
+        for name in [
+            name for name in sys.modules if name.rpartition(".")[2] in ("my_parts", "own_parts", "broken_parts")
+        ]:
+            del sys.modules[name]
+        for parts in PARTS.values():
+            for name in [name for name in parts if ":" in name]:
+                del parts[name]
+        TRUSTED.clear()
+
+    forget()
+    yield forget
+    forget()
+    sys.path[:] = path
+
+
 @pytest.fixture(autouse=True)
 def _one_thread():
     yield
     torch.set_num_threads(1)
 
 
-@pytest.fixture(params=["C", "PyTorch"])
+@pytest.fixture(params=["native", "twins"])
 def kernels(request, monkeypatch):
-    """The same with the loops in C and without them."""
-    if request.param == "C" and not native.AVAILABLE:
-        pytest.skip("NO LOOPS IN C: make setup says why; they are not tested")
-    monkeypatch.setattr(native, "AVAILABLE", request.param == "C")
-
-
-@pytest.fixture(params=["C", "Python"])
-def screens(request, monkeypatch):
-    """The same with screen.c and without it; which of them."""
-    if request.param == "C" and not resize.NATIVE:
-        pytest.skip("NO LOOPS IN C: make setup says why; they are not tested")
-    monkeypatch.setattr(resize, "NATIVE", request.param == "C")
-    return request.param
+    """The same with the operations in c2d/native and with their twins in PyTorch."""
+    if request.param == "native" and not native.AVAILABLE:
+        pytest.skip("NO COMPILED CODE: make setup says why; it is not tested")
+    monkeypatch.setattr(native, "AVAILABLE", request.param == "native")

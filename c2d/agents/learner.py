@@ -1,4 +1,4 @@
-"""The only gradient step of the project, and the optimizers it descends with. It knows laws, not algorithms.
+"""The only gradient step of the project, and its optimizers. It knows return distributions, not algorithms.
 
 Optimizers call PyTorch's functions directly: on small networks the classes of `torch.optim` cost more time.
 """
@@ -6,7 +6,7 @@ Optimizers call PyTorch's functions directly: on small networks the classes of `
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -18,12 +18,8 @@ from torch.optim.adam import adam
 from c2d.nets.network import ValueNetwork, synchronize
 from c2d.recipes.parts import Adam, RmsProp
 from c2d.returns.bellman import Bootstrap, BootstrapLaws, at_action, backup
+from c2d.returns.losses import Loss
 from c2d.types import Batch, Phi, Purpose, ReturnDist, Update
-
-Loss = Callable[[ReturnDist, ReturnDist], Tensor]  # prediction [B, N], target [B, M] -> [B]
-# features, prediction [B, N], action [B], generator -> [B]: what a head trains beside its law
-Auxiliary = Callable[[Tensor, ReturnDist, Tensor, torch.Generator | None], Tensor]
-
 
 _LARGEST_COUNT = 10**15  # no run makes this many updates
 
@@ -40,12 +36,11 @@ class Learner:
         bootstrap: Bootstrap,
         optimizers: list[Optimizer],
         rng: torch.Generator,
-        auxiliary: Auxiliary | None = None,
         polyak: float | None = None,
     ) -> None:
         self.online, self.target_network = online, target_network
         self.phi, self.loss, self.bootstrap = phi, loss, bootstrap
-        self.optimizers, self.rng, self.auxiliary, self.polyak = optimizers, rng, auxiliary, polyak
+        self.optimizers, self.rng, self.polyak = optimizers, rng, polyak
 
     @property
     def updates(self) -> int:
@@ -76,9 +71,9 @@ class Learner:
         per_sample = self.loss(prediction, target)  # [B]
         loss = (per_sample * batch.weight).mean()
         total = loss
-        if self.auxiliary is not None:
-            # summed over the batch, as FQF's authors do: its optimizer has a rate of its own
-            total = loss + (self.auxiliary(features, prediction, batch.action, self.rng) * batch.weight).sum()
+        auxiliary = self.online.head.auxiliary(features, prediction, batch.action, self.rng)  # [B]
+        if auxiliary is not None:  # summed over the batch, as FQF's authors do: its optimizer has its own rate
+            total = loss + (auxiliary * batch.weight).sum()
         for optimizer in self.optimizers:
             optimizer.clear()
         total.backward()  # type: ignore[no-untyped-call]
@@ -141,7 +136,7 @@ def linear(step: int, start: float, end: float, steps: int) -> float:
 
 
 class Optimizer(Protocol):
-    """Moves some parameters by their gradients."""
+    """Moves some parameters along their gradients."""
 
     updates: int  # steps made
 

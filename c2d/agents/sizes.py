@@ -1,4 +1,4 @@
-"""Whether the networks of a recipe fit into memory: found out by counting, before anything is allocated."""
+"""Whether the networks of a recipe fit into memory, by counting before anything is allocated."""
 
 from __future__ import annotations
 
@@ -12,68 +12,75 @@ from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.formatting import size
 from c2d.recipes import parts as spec
+from c2d.recipes.part import part_name
 from c2d.recipes.recipe import Recipe
+from c2d.recipes.user_code import is_user_code
 from c2d.replay.ring import compressed
 
-_CERTAIN = 1 << 30  # bytes; below, no network is counted
-_LAYERS = 12  # no network has more weights than so many layers from its widest to its second widest
-_NETWORKS = 5  # in training: weights, those of the target, gradients, two moments
+_CERTAIN = 1 << 30  # bytes; nothing below is rejected
+_LAYERS = 12  # no network has more weights than this many layers from its widest to its second widest
+_UNITS = ("hidden", "embedding", "cosines")  # settings that are widths of layers
+_NETWORKS = 5  # copies in training: online weights, target weights, gradients, two moments
 
 
 def check_network(recipe: Recipe, env: EnvSpec, networks: int = 1) -> None:
-    """Refuse a network that cannot be built here."""
+    """Reject a network that does not fit into memory."""
     if networks * most_network_bytes(recipe, env) > max(_CERTAIN, available_memory()):
         needed = networks * network_bytes(recipe, env)
-        _refuse(needed, "its networks", "widths, units and atoms under --encoder and --head")
+        _require_memory(needed, "its networks", "widths, units and atoms under --encoder and --head")
 
 
 def check_training(recipe: Recipe, env: EnvSpec, compress: bool | None) -> None:
-    """Refuse networks, a batch or a replay that cannot be had here."""
+    """Reject networks, a batch or a replay that do not fit into memory."""
     check_network(recipe, env, _NETWORKS)
-    _refuse(update_bytes(recipe, env), "one update", "--schedule.batch-size, or atoms under --head")
+    _require_memory(update_bytes(recipe, env), "one update", "--schedule.batch-size, or atoms under --head")
     capacity = recipe.schedule.replay_capacity
-    slot = 10 + 8 * compressed(env.frame_bytes, capacity, compress) + 32  # beside the frames, which come later
-    _refuse(slot * capacity, "its empty replay", "--schedule.replay-capacity")
+    slot = 10 + 8 * compressed(env.frame_bytes, capacity, compress) + 32  # without the frames, which come later
+    _require_memory(slot * capacity, "its empty replay", "--schedule.replay-capacity")
 
 
 def most_network_bytes(recipe: Recipe, env: EnvSpec) -> int:
-    """Of one network, or more, but never less: counted quickly."""
+    """An upper bound on the bytes of one network, quickly. The count is exact if a part is the user's own."""
+    if any(is_user_code(part_name(part)) for part in (recipe.encoder, recipe.head)):
+        return network_bytes(recipe, env)
     wide = sorted(_widths(recipe, env), reverse=True)
     layers = _LAYERS + len(getattr(recipe.encoder, "widths", ()))
     return 4 * (layers * wide[0] * wide[1] * (2 if recipe.noisy else 1) + _convolutions(recipe, env))
 
 
 def network_bytes(recipe: Recipe, env: EnvSpec) -> int:
-    """Of one network, exactly: built without memory for its numbers, which takes a second."""
+    """The bytes of one network, exactly: built without memory for its weights, which takes a second at first."""
     import torch
 
     from c2d.agents.build import build_parts
+    from c2d.nets.network import ValueNetwork
 
     try:
         with torch.device("meta"):
             parts = build_parts(recipe, env)
-        return sum(tensor.nbytes for part in parts for tensor in (*part.parameters(), *part.buffers()))
-    except (RuntimeError, TypeError, OverflowError):  # more than can be counted
-        return 1 << 62
+        network = ValueNetwork(*parts)
+        return sum(tensor.nbytes for tensor in (*network.parameters(), *network.buffers()))
+    except (RuntimeError, TypeError, OverflowError):  # more than can be counted, or a user's part that needs values
+        return 0 if any(is_user_code(part_name(part)) for part in (recipe.encoder, recipe.head)) else 1 << 62
 
 
 def update_bytes(recipe: Recipe, env: EnvSpec) -> int:
-    """About what one gradient step takes beside the networks."""
+    """About the bytes that one gradient step takes in addition to the networks."""
     batch, atoms = recipe.schedule.batch_size, _atoms(recipe)
-    rows = batch * (atoms if isinstance(recipe.head, spec.Implicit | spec.Fraction) else 1)
-    pairs = atoms * atoms if isinstance(recipe.loss, spec.QuantileHuber) else 0
+    rows = batch * recipe.head.rows
+    pairs = atoms * atoms if "fractions" in recipe.loss.needs else 0
     law = env.actions * (1 if rows > batch else atoms)
     units = law + getattr(recipe.head, "hidden", 0) + getattr(recipe.head, "embedding", 0)
     return 4 * (3 * rows * units + 3 * batch * pairs + 4 * batch * math.prod(env.obs_shape))
 
 
-def _refuse(needed: int, what: str, settings: str) -> None:
+def _require_memory(needed: int, what: str, settings: str) -> None:
     if needed <= _CERTAIN:
         return
     free = available_memory()
     if needed > free:
         raise UserError(
-            f"{what} may take {size(needed)} of memory, and {size(max(free, 0))} are free: lower {settings}"
+            f"{what} may take {size(needed)} of memory, and {size(max(free, 0))} are free; lower {settings}"
         )
 
 
@@ -82,33 +89,30 @@ def _atoms(recipe: Recipe) -> int:
 
 
 def _widths(recipe: Recipe, env: EnvSpec) -> list[int]:
-    """How many numbers go into and out of the dense layers."""
+    """Inputs and outputs of the dense layers."""
     encoder: Any = recipe.encoder
-    found = [env.actions * _atoms(recipe)]
-    found += [getattr(recipe.head, field.name) for field in fields(recipe.head) if field.name in _UNITS]
+    widths = [env.actions * _atoms(recipe)]
+    widths += [getattr(recipe.head, field.name) for field in fields(recipe.head) if field.name in _UNITS]
     if isinstance(encoder, spec.Mlp):
-        return [*found, math.prod(env.obs_shape), *encoder.widths]
-    pixels = math.prod(side // 8 + 1 for side in env.frame_shape[1:])  # of the last picture
+        return [*widths, math.prod(env.obs_shape), *encoder.widths]
+    pixels = math.prod(side // 8 + 1 for side in env.frame_shape[1:])  # of the last feature map
     if isinstance(encoder, spec.MinAtar):
-        return [*found, encoder.channels * math.prod(env.frame_shape[1:])]
-    return [*found, (32 * encoder.scale if isinstance(encoder, spec.Impala) else 64) * pixels]
+        return [*widths, encoder.channels * math.prod(env.frame_shape[1:])]
+    return [*widths, (32 * encoder.scale if isinstance(encoder, spec.Impala) else 64) * pixels]
 
 
 def _convolutions(recipe: Recipe, env: EnvSpec) -> int:
-    """How many weights the convolutions and their normalization have at most."""
+    """At most how many weights the convolutions and their normalization have."""
     encoder: Any = recipe.encoder
     largest = {spec.MinAtar: 0, spec.Impala: 32 * getattr(encoder, "scale", 0), spec.Mlp: 0}.get(type(encoder), 64)
     out = max(largest, getattr(encoder, "channels", 0))
     return 64 * out * env.obs_shape[0] + 15 * 16 * largest**2 + 4 * sum(env.frame_shape) + (1 << 18)
 
 
-_UNITS = ("hidden", "embedding", "cosines")
-
-
 def available_memory(root: Path = Path("/")) -> int:
-    """Bytes that programs on this machine can still get, or the container's limit if that is lower.
+    """Bytes that programs on this machine can still allocate, or the container's limit if that is lower.
 
-    Where the system does not say, nothing is known to be out of reach.
+    Where the system does not tell, everything counts as available.
     """
     group = root / "sys/fs/cgroup"
     free = 1 << 62
@@ -121,5 +125,5 @@ def available_memory(root: Path = Path("/")) -> int:
 
 
 def _table(path: Path) -> dict[str, int]:
-    """Lines that begin with a name and a whole number."""
+    """The lines that begin with a name and a whole number."""
     return {words[0]: int(words[1]) for words in map(str.split, path.read_text().splitlines()) if len(words) > 1}

@@ -120,15 +120,9 @@ def flops_of_update(session: Session) -> int:
     """Operations of matrix products and convolutions in one update, which is carried out."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    from c2d.nets import native
-
     batch = session.replay.sample(session.schedule.batch_size, session.sampling)
-    available, native.AVAILABLE = native.AVAILABLE, False  # the counter only sees PyTorch's operations
-    try:
-        with FlopCounterMode(display=False) as counter:
-            session.learner.update(batch)
-    finally:
-        native.AVAILABLE = available
+    with FlopCounterMode(display=False) as counter:
+        session.learner.update(batch)
     flops: int = counter.get_total_flops()
     return flops
 

@@ -64,6 +64,8 @@ class EvaluateOptions:
     """Environment to play; None: the run's. Your own class, my_package.my_module:MyEnv, must be named here."""
     phi: str | None = None
     """Your own φ, my_package.my_module:my_phi, must be named here if the run uses it."""
+    trust: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """Your own part, my_package.my_module:MyHead, must be named here if the run uses it; can be given several times."""
     device: str = "cpu"
     """Device of the network: cpu, cuda or cuda:1."""
     threads: int | None = None
@@ -81,8 +83,8 @@ def main(arguments: Sequence[str]) -> None:
 
     addons = EvaluationAddons(chosen)
     prepare_torch(chosen.device, chosen.threads)
-    if chosen.phi is not None:
-        trust(chosen.phi)
+    for name in (*chosen.trust, chosen.phi or ""):
+        trust(name)
     subject = open_run(chosen.run, chosen.env, chosen.device, chosen.cap_steps)
     epsilon = subject.config.recipe.schedule.epsilon_eval if chosen.epsilon is None else chosen.epsilon
     print(printable(headline(subject, chosen, epsilon)))

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> None:
         if seed < 0:
             raise UserError(f"a seed is {seed}; accepted: 0 or greater")
     if chosen.out is not None and Path(chosen.out).is_dir():
-        raise UserError(f"--out {chosen.out} is a directory; accepted: a file name")
+        raise UserError(f'--out is "{chosen.out}", a directory; accepted: a file name')
     results = [attempt(seed, quiet=bool(chosen.seeds)) for seed in seeds]
     if chosen.out is not None:
         _write(Path(chosen.out), results, ["c2d", "quickstart", *arguments])
@@ -98,7 +98,7 @@ def attempt(seed: int, quiet: bool) -> QuickstartResult:
 
 
 def quickstart_config(seed: int) -> Config:
-    """The game's defaults, shortened to a few minutes, on one thread (the network is too small for more)."""
+    """The defaults of the game, shortened to a few minutes, on one thread (the network is too small for more)."""
     from c2d.config import default_config
 
     return default_config(

@@ -43,7 +43,7 @@ class ServeOptions:
     token: str | None = None
     """Token for a public --host, at least 16 letters and digits; None: a new one, which is printed."""
     trust: tuple[str, ...] = ()
-    """Your own code that runs use and that may be imported: my_package.my_module:MyEnv or :my_phi."""
+    """Your own code that runs use and that may be imported: my_package.my_module:MyEnv, :my_phi or :MyHead."""
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -3,26 +3,34 @@
 Stickiness is applied here, frame by frame, and the emulator runs without its own, because its saved state
 omits the last executed action.
 
-The emulator's state omits more (see emulator.py), so a game is not restored from its state at that moment: it is played
-again from a restart point with the actions taken since, and must arrive in the state it was saved in. The restart
-point is one of at least RESTART_EVERY steps before, or else the game's start, where the emulator is reset, which clears
-what its state omits.
+The emulator's state omits more: whether a frame was cut in the middle, and the images of the last two frames (pull
+requests 732 and 739 of the Arcade-Learning-Environment). Q*bert, which cuts frames all the time, does not continue as
+saved; in other games one or two screens after restoring can be wrong. So a game is not restored from its state at that
+moment: it is played again from a restart point with the actions taken since, and must arrive in the state it was saved
+in. The restart point is at least RESTART_EVERY steps earlier, or else the start of the game, where the emulator is
+reset, which clears what its state omits.
+
+`data/emulator.csv` has one row per version of ale-py on which studies/emulator.py was run over all games:
+    from_start   games that are restored only from their start
+    inexact      games that do not continue as saved even so
 """
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 from dataclasses import asdict
+from functools import cache
+from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from c2d.envs import emulator
 from c2d.envs.games import atari_spec
 from c2d.envs.games import game as game_row
-from c2d.envs.protocols import AtariRules, protocol_name
+from c2d.envs.protocols import AtariRules, Resize, protocol_name
 from c2d.envs.spec import EnvSpec, ReplayMismatch, check_actions
 from c2d.errors import UserError
 from c2d.types import GameEnd, ResetFrame, Step
@@ -40,13 +48,13 @@ class AtariGame:
         streams = np.random.SeedSequence(seed).spawn(2)
         self._rng = np.random.Generator(np.random.PCG64(streams[0]))  # stickiness and idle starts
         self._rom = _rom_path(row.rom)
-        self._from_start_only = emulator.from_start_only(key, _version())
-        self._ale = _load(self._rom, seed=int(streams[1].generate_state(1)[0] >> 1))
+        self._from_start_only = from_start_only(key, _version())
+        ale = _load(self._rom, seed=int(streams[1].generate_state(1)[0] >> 1))
         self.spec = atari_spec(key, rules)
-        self._actions = _actions(self._ale, self.spec, rules.full_action_set)
-        self._resize, grays = _pictures(self._ale, rules)
-        self._take = grays.into(self._resize.screen)
-        self._take_earlier = grays.into(self._resize.earlier)  # of the frame before the last one of a step
+        self._actions = _actions(ale, self.spec, rules.full_action_set)
+        self._resize = Resizer(rules.frame_size, rules.resize)
+        self._screen = np.zeros(ale.getScreenDims(), dtype=np.uint8)  # of the last frame of a step
+        self._earlier = np.zeros_like(self._screen)  # of the frame before it
         self._last = NOOP  # the action executed in the last emulated frame
         self._lives = 0
         self._steps = self._frames = 0  # of the whole game
@@ -54,11 +62,14 @@ class AtariGame:
         self._start: dict[str, Any] = {}  # the emulator before the game, and the generator
         self._points: list[dict[str, Any]] = []  # at most two, of the middle of the game
         self._taken = bytearray()  # actions since the game's start
-        # bound once: these are called for every emulated frame
-        self._act = self._ale.act
-        self._lives_now = self._ale.lives
-        self._over = self._ale.game_over
+        self._connect(ale)
         self._reset_game()
+
+    def _connect(self, ale: Any) -> None:
+        """Bind what is called for every emulated frame once."""
+        self._ale = ale
+        self._act, self._lives_now, self._over = ale.act, ale.lives, ale.game_over
+        self._take_screen = ale.getScreenGrayscale  # writes into the array it is given
 
     # ----------------------------------------------------------------- playing
 
@@ -77,8 +88,8 @@ class AtariGame:
         self._steps += 1
         self._taken.append(action)
         if not ended and repeats > 1:
-            self._take()
-            frame = self._resize(pooled=True)
+            self._take_screen(self._screen)
+            frame = self._resize(np.maximum(self._screen, self._earlier))
         else:
             frame = self._frame()
         capped = self._steps == rules.cap_steps or self._frames == rules.cap_frames
@@ -105,7 +116,7 @@ class AtariGame:
                 break
             lives = now
             if done == repeats - 1:
-                self._take_earlier()
+                self._take_screen(self._earlier)
         self._last, self._lives = last, now
         self._frames += done
         return float(reward), ended
@@ -122,7 +133,7 @@ class AtariGame:
 
     def _reset_game(self) -> None:
         """A new game, past its idle frames, which belong to no step and score nothing."""
-        self._start = {**emulator.seal(emulator.state_of(self._ale)), "rng": self._rng.bit_generator.state}
+        self._start = {**seal(state_of(self._ale)), "rng": self._rng.bit_generator.state}
         self._points = []
         self._taken = bytearray()
         self._ale.reset_game()
@@ -138,9 +149,8 @@ class AtariGame:
 
     def _frame(self) -> np.ndarray:
         """The present screen alone, resized. [1, size, size]"""
-        self._take()
-        frame: np.ndarray = self._resize()
-        return frame
+        self._take_screen(self._screen)
+        return self._resize(self._screen)
 
     # ------------------------------------------------------ saving and restoring
 
@@ -181,7 +191,7 @@ class AtariGame:
 
     def _put_back(self, point: dict[str, Any]) -> None:
         """The state of one moment. The game's start is the one before the emulator is reset."""
-        emulator.put_into(self._ale, emulator.opened(point))
+        put_into(self._ale, opened(point))
         self._rng.bit_generator.state = point["rng"]
         if "steps" not in point:
             self._reset_game()
@@ -198,9 +208,9 @@ class AtariGame:
         """A state as it was written when only the emulator's own was saved, which becomes the game's start."""
         if not isinstance(state["ale"], bytes):
             raise ValueError(f"the emulator's state is {type(state['ale']).__name__}, not bytes")
-        start = {**state, **emulator.seal(state["ale"])}
+        start = {**state, **seal(state["ale"])}
         self._play_again(start, start, b"")
-        if emulator.state_of(self._ale) != state["ale"]:  # it had no hash
+        if state_of(self._ale) != state["ale"]:  # it had no hash
             raise ValueError("the emulator's state is not one of this game and this version of ale-py")
         if self._from_start_only:
             raise ReplayMismatch(
@@ -208,7 +218,7 @@ class AtariGame:
             )
 
     def _point(self) -> dict[str, Any]:
-        return {**emulator.seal(emulator.state_of(self._ale)), "rng": self._rng.bit_generator.state, **self._counters()}
+        return {**seal(state_of(self._ale)), "rng": self._rng.bit_generator.state, **self._counters()}
 
     def _counters(self) -> dict[str, Any]:
         return {
@@ -222,7 +232,7 @@ class AtariGame:
     def _digest(self) -> str:
         """A hash of this moment: equal for equal futures."""
         facts = json.dumps([self._counters(), self._rng.bit_generator.state], sort_keys=True)
-        return hashlib.sha256(emulator.state_of(self._ale) + facts.encode()).hexdigest()
+        return hashlib.sha256(state_of(self._ale) + facts.encode()).hexdigest()
 
     # ------------------------------------------------------------------ describing
 
@@ -277,17 +287,6 @@ def _actions(ale: Any, spec: EnvSpec, full: bool) -> list[int]:
     return [action.value for action in offered]
 
 
-def _pictures(ale: Any, rules: AtariRules) -> tuple[Any, Any]:
-    """What shrinks the screens, and what takes them."""
-    try:
-        from c2d.envs.grays import Grays
-        from c2d.envs.resize import Resizer
-    except ImportError:
-        raise UserError("Atari frames are resized with OpenCV: pip install 'c2d[atari]'.") from None
-    height, width = ale.getScreenDims()
-    return Resizer(height, width, rules.frame_size, rules.resize), Grays(ale)
-
-
 def _load(rom: Path, seed: int) -> Any:
     """A silent emulator with the cartridge in, without stickiness or limits of its own."""
     from ale_py import ALEInterface, LoggerMode
@@ -299,3 +298,80 @@ def _load(rom: Path, seed: int) -> Any:
     ale.setInt("max_num_frames_per_episode", 0)  # caps are ours, so `game_over` means just that
     ale.loadROM(str(rom))
     return ale
+
+
+class Resizer:
+    """Screens -> frames, by OpenCV. [H, W] u8 -> a new [1, size, size] u8"""
+
+    def __init__(self, size: int, kernel: Resize) -> None:
+        try:
+            import cv2
+        except ImportError:
+            raise UserError("Atari frames are resized with OpenCV: pip install 'c2d[atari]'.") from None
+        kernels = {"area": cv2.INTER_AREA, "linear": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST}
+        self.name = f"{kernel}, OpenCV {cv2.__version__}"  # which code resized, for the passport
+        self._resize, self._shape, self._kernel = cv2.resize, (size, size), kernels[kernel]
+
+    def __call__(self, screen: np.ndarray) -> np.ndarray:
+        return self._resize(screen, self._shape, interpolation=self._kernel)[None]
+
+
+# ------------------------------------------------------------------------------------- the emulator's saved states
+
+
+class Known(NamedTuple):
+    """What the study found for one version of ale-py: sets of games."""
+
+    from_start: frozenset[str]
+    inexact: frozenset[str]
+
+
+@cache
+def studied() -> dict[str, Known]:
+    """By version of ale-py."""
+    text = resources.files("c2d.envs").joinpath("data/emulator.csv").read_text(encoding="utf-8")
+    return {
+        row["ale_py"]: Known(frozenset(row["from_start"].split()), frozenset(row["inexact"].split()))
+        for row in csv.DictReader(text.splitlines())
+    }
+
+
+def from_start_only(key: str, version: str) -> bool:
+    """Whether a game's state in the middle of it is known to be of no use."""
+    return version in studied() and key in studied()[version].from_start
+
+
+def seal(data: bytes) -> dict[str, Any]:
+    """The emulator's bytes with what `opened` checks."""
+    return {"ale": data, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def opened(point: dict[str, Any]) -> bytes:
+    """The emulator's bytes, as they were sealed; ValueError if they are not."""
+    data = point["ale"]
+    if not isinstance(data, bytes):
+        raise ValueError(f"the emulator's state is {type(data).__name__}, not bytes")
+    if len(data) != point["bytes"]:
+        raise ValueError(f"the emulator's state has {len(data):,} bytes instead of {point['bytes']}")
+    if hashlib.sha256(data).hexdigest() != point["sha256"]:
+        raise ValueError("the emulator's state is not what was saved: its SHA-256 differs")
+    return data
+
+
+def put_into(ale: Any, data: bytes) -> None:
+    """Give the emulator a state; ValueError if it does not take it."""
+    from ale_py import ALEState
+
+    try:
+        ale.restoreState(ALEState(data))
+    except (SystemError, RuntimeError, ValueError, MemoryError):
+        raise ValueError("the emulator's state is not one of this game and this version of ale-py") from None
+
+
+def state_of(ale: Any) -> bytes:
+    """The emulator's state, its random generator included."""
+    try:
+        data: bytes = ale.cloneState(include_rng=True).serialize()
+    except UnicodeDecodeError:  # versions before 0.12 return these bytes as text
+        raise UserError("Atari games need ale-py 0.12 or newer: pip install --upgrade 'c2d[atari]'.") from None
+    return data

@@ -33,6 +33,11 @@ class EnvSpec:
         return (self.stack * self.frame_shape[0], *self.frame_shape[1:])
 
     @property
+    def pixel_scale(self) -> float:
+        """What a network multiplies frames by: bytes are pixels, except MinAtar's, which are zeros and ones."""
+        return 1 / 255 if self.frame_dtype == "uint8" and self.family != "minatar" else 1.0
+
+    @property
     def frame_bytes(self) -> int:
         return math.prod(self.frame_shape) * np.dtype(self.frame_dtype).itemsize
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from c2d.envs.emulator import studied
+from c2d.envs.atari import studied
 from c2d.envs.make import make
 from c2d.envs.protocols import Rules
 from c2d.envs.spec import Environment, ReplayMismatch

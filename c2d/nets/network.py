@@ -1,48 +1,46 @@
-"""ValueNetwork = encoder, then head; and the one place that sets normalization modes."""
+"""ValueNetwork: an encoder, then a head (heads.py). Also the encoders, their normalization, and initial weights."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Literal, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from c2d.nets.layers import BatchNormReLU, NormMode
+from c2d.errors import UserError
+from c2d.native.column_norm import column_norm_relu
+from c2d.nets.heads import Head
 from c2d.types import Purpose, ReturnDist
 
-MODES: dict[Purpose, NormMode] = {"act": "running", "choose": "batch", "predict": "update", "target": "batch"}
+Axis = Literal["column", "channel"]
+Norm = Literal["column", "channel", "none"]
+Padding = Literal["valid", "same"]
+Initializer = Literal["glorot", "fan-in", "orthogonal"]
+
+# ------------------------------------------------------------------------------------------------------- the network
 
 
-class Head(Protocol):
-    """features -> the law of every action."""
+class Encoder(Protocol):
+    """A module from observations to features."""
 
-    samples: bool  # whether the law to choose by is another than the one to bootstrap from
+    features: int  # D
 
-    def __call__(
-        self,
-        features: Tensor,
-        purpose: Purpose,
-        rng: torch.Generator | None = None,  # of noise and fractions; None: means and midpoints
-        like: ReturnDist | None = None,  # the prediction whose fractions a target takes over, in FQF
-    ) -> ReturnDist: ...  # [B, D] -> [B, A, N]
-
-    def diagnostics(self) -> dict[str, float]:
-        """What is worth recording of the head, unknown to the learner."""
-        ...
+    def __call__(self, obs: Tensor, purpose: Purpose) -> Tensor: ...  # [B, *obs] u8 or f32 -> [B, D] f32
 
 
 class ValueNetwork(nn.Module):
-    """Observation -> ReturnDist [B, A, N]. Every pass names its purpose; modes are never set elsewhere."""
+    """Observation -> ReturnDist [B, A, N]. Every pass names its purpose, which decides how layers normalize."""
 
-    def __init__(self, encoder: nn.Module, head: nn.Module) -> None:
+    def __init__(self, encoder: Encoder, head: Head) -> None:
         super().__init__()
         self.encoder, self.head = encoder, head
-        self._norms = [layer for layer in encoder.modules() if isinstance(layer, BatchNormReLU)]
 
     def features(self, obs: Tensor, purpose: Purpose) -> Tensor:  # [B, *obs] -> [B, D]
-        with_mode(self._norms, purpose)
-        out: Tensor = self.encoder(obs)
-        return out
+        return self.encoder(obs, purpose)
 
     def forward(
         self, obs: Tensor, purpose: Purpose, rng: torch.Generator | None = None, like: ReturnDist | None = None
@@ -53,21 +51,17 @@ class ValueNetwork(nn.Module):
     def choose_and_target(
         self, obs: Tensor, rng: torch.Generator | None, like: ReturnDist
     ) -> tuple[ReturnDist, ReturnDist]:
-        """Two laws over one pass of the encoder: to choose an action by, and to bootstrap from; mostly one."""
+        """Two distributions from one pass of the encoder: to choose an action by, and to bootstrap from.
+
+        Most heads give the same for both.
+        """
         features = self.features(obs, "target")
         law: ReturnDist = self.head(features, "target", rng, like)
         return (self.head(features, "choose", rng) if self.head.samples else law), law
 
     def diagnostics(self) -> dict[str, float]:
         """What the head finds worth recording."""
-        found: dict[str, float] = self.head.diagnostics()  # type: ignore[operator]  # nn.Module hides the type
-        return found
-
-
-def with_mode(norms: list[BatchNormReLU], purpose: Purpose) -> None:
-    """act = running statistics; predict and target = batch statistics, as in the authors' code."""
-    for layer in norms:
-        layer.mode = MODES[purpose]
+        return self.head.diagnostics()
 
 
 @torch.no_grad()
@@ -79,3 +73,240 @@ def synchronize(target: nn.Module, online: nn.Module, fraction: float = 1.0) -> 
             tensor.copy_(online_state[name])
         else:
             tensor.lerp_(online_state[name], fraction)
+
+
+# ---------------------------------------------------------------------------------------------------- normalization
+
+
+class BatchNormReLU(nn.Module):
+    """Batch normalization followed by ReLU, for images in channels-last memory.
+
+    axis "channel" is the usual kind. axis "column" has one mean and one variance for each image *column*: Keras'
+    default axis (the last) on channels-first tensors, which is what produced the published C2D data (deviates: D01).
+
+    As in the authors' code, acting uses the running statistics, and learning those of the batch. Only the pass that
+    predicts moves the running statistics.
+    """
+
+    constants = ("weight", "bias")  # 1 and 0 at first
+
+    def __init__(self, axis: Axis, channels: int, width: int) -> None:
+        super().__init__()
+        self.axis = axis
+        self.size = width if axis == "column" else channels
+        self.momentum, self.eps = 0.01, 1e-3  # Keras' defaults: momentum 0.99 there is 0.01 here
+        self.weight = nn.Parameter(torch.ones(self.size))
+        self.bias = nn.Parameter(torch.zeros(self.size))
+        self.running_mean: Tensor
+        self.running_var: Tensor
+        self.register_buffer("running_mean", torch.zeros(self.size))
+        self.register_buffer("running_var", torch.ones(self.size))
+
+    def forward(self, x: Tensor, purpose: Purpose) -> Tensor:  # [B, C, H, W] -> [B, C, H, W]
+        if purpose == "act":
+            return self._by_running(x)
+        update = purpose == "predict"
+        return self._columns(x, update) if self.axis == "column" else self._channels(x, update)
+
+    def _by_running(self, x: Tensor) -> Tensor:
+        scale = self.weight * torch.rsqrt(self.running_var + self.eps)
+        shift = self.bias - self.running_mean * scale
+        if self.axis == "channel":
+            scale, shift = scale[:, None, None], shift[:, None, None]
+        return torch.addcmul(shift, x, scale).relu_()
+
+    def _columns(self, x: Tensor, update: bool) -> Tensor:
+        y, mean, var = column_norm_relu(x, self.weight, self.bias, self.eps)
+        if update:
+            count = x.numel() // self.size
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(var * (count / (count - 1)), self.momentum)
+        return y
+
+    def _channels(self, x: Tensor, update: bool) -> Tensor:
+        mean, var = (self.running_mean, self.running_var) if update else (None, None)
+        y = F.batch_norm(x, mean, var, self.weight, self.bias, True, self.momentum, self.eps)
+        return F.relu(y, inplace=True)
+
+
+class PlainReLU(nn.Module):
+    """What follows a convolution without normalization."""
+
+    def forward(self, x: Tensor, purpose: Purpose) -> Tensor:
+        return F.relu(x, inplace=True)
+
+
+# ---------------------------------------------------------------------------------------------------------- encoders
+# Observation -> features. They end at the flattened convolutions; the dense layer belongs to the head.
+
+
+class ConvEncoder(nn.Module):
+    """Convolutions in channels-last memory, each followed by normalization (or none) and ReLU."""
+
+    def __init__(
+        self,
+        obs_shape: tuple[int, ...],
+        layers: tuple[tuple[int, int, int], ...],  # (channels, kernel, stride)
+        norm: Norm,
+        padding: Padding,
+        pixel_scale: float,
+    ) -> None:
+        super().__init__()
+        channels, height, width = obs_shape
+        self.pixel_scale = pixel_scale
+        self.convolutions = nn.ModuleList()
+        self.activations = nn.ModuleList()
+        self.pads: list[tuple[int, int, int, int]] = []
+        for out, kernel, stride in layers:
+            left, right = _pad(width, kernel, stride, padding)
+            top, bottom = _pad(height, kernel, stride, padding)
+            self.pads.append((left, right, top, bottom))
+            height = (height + top + bottom - kernel) // stride + 1
+            width = (width + left + right - kernel) // stride + 1
+            if height < 1 or width < 1:
+                other = "--encoder minatar or " if layers[0][1] > 3 else ""  # that one's kernel is the smallest
+                raise UserError(
+                    f"observation of {obs_shape[1]}×{obs_shape[2]} pixels is too small for this encoder; "
+                    f"use {other}an environment with larger images (84×84 is usual)"
+                )
+            self.convolutions.append(nn.Conv2d(channels, out, kernel, stride))
+            self.activations.append(PlainReLU() if norm == "none" else BatchNormReLU(norm, out, width))
+            channels = out
+        self.features = channels * height * width
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, obs: Tensor, purpose: Purpose) -> Tensor:  # [B, C, H, W] u8 or f32 -> [B, D] f32
+        x, scale = channels_last(obs), self.pixel_scale
+        for convolution, activation, pad in zip(self.convolutions, self.activations, self.pads, strict=True):
+            assert isinstance(convolution, nn.Conv2d)
+            weight: Tensor = convolution.weight
+            if scale != 1.0:  # scale the first layer's few weights instead of all pixels
+                weight, scale = weight * scale, 1.0
+            if any(pad):
+                x = F.pad(x, pad)
+            x = activation(F.conv2d(x, weight, convolution.bias, convolution.stride), purpose)
+        return _flatten(x)
+
+
+def nature_encoder(obs_shape: tuple[int, ...], norm: Norm, padding: Padding, pixel_scale: float) -> ConvEncoder:
+    """The encoder of DQN for 84×84 images (Mnih et al. 2015), with C2D's normalization."""
+    return ConvEncoder(obs_shape, ((32, 8, 4), (64, 4, 2), (64, 3, 1)), norm, padding, pixel_scale)
+
+
+def minatar_encoder(obs_shape: tuple[int, ...], channels: int, norm: Norm, pixel_scale: float) -> ConvEncoder:
+    """The encoder of Young and Tian 2019 for 10×10 planes."""
+    return ConvEncoder(obs_shape, ((channels, 3, 1),), norm, "valid", pixel_scale)
+
+
+class ImpalaEncoder(nn.Module):
+    """The residual encoder of Espeholt et al. 2018: three blocks, each a convolution, a pooling, two residual pairs.
+
+    Pooling pads all sides (deviates: D30).
+    """
+
+    def __init__(self, obs_shape: tuple[int, ...], scale: int, pixel_scale: float) -> None:
+        super().__init__()
+        channels, height, width = obs_shape
+        self.pixel_scale = pixel_scale
+        self.blocks = nn.ModuleList()
+        for out in (16 * scale, 32 * scale, 32 * scale):
+            layers = [nn.Conv2d(channels, out, 3, padding=1), *(nn.Conv2d(out, out, 3, padding=1) for _ in range(4))]
+            self.blocks.append(nn.ModuleList(layers))
+            channels, height, width = out, (height + 1) // 2, (width + 1) // 2
+        self.features = channels * height * width
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, obs: Tensor, purpose: Purpose) -> Tensor:  # [B, C, H, W] u8 or f32 -> [B, D] f32
+        x = channels_last(obs) * self.pixel_scale
+        for block in self.blocks:
+            first, *residual = list(block.children())
+            x = F.max_pool2d(first(x), 3, stride=2, padding=1)
+            for one, two in (residual[:2], residual[2:]):
+                x = x + two(F.relu(one(F.relu(x))))
+        return _flatten(F.relu(x))
+
+
+class MlpEncoder(nn.Module):
+    """Dense layers with ReLU on vectors."""
+
+    def __init__(self, obs_shape: tuple[int, ...], widths: tuple[int, ...]) -> None:
+        super().__init__()
+        sizes = (obs_shape[0], *widths)
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
+        self.features = sizes[-1]
+
+    def forward(self, obs: Tensor, purpose: Purpose) -> Tensor:  # [B, D] -> [B, D']
+        x = obs.to(torch.float32)
+        for layer in self.layers:
+            x = F.relu(layer(x))
+        return x
+
+
+def channels_last(obs: Tensor) -> Tensor:
+    """Planes of bytes (or floats) as float32 in channels-last memory. [B, C, H, W] -> [B, C, H, W]"""
+    batch, channels, height, width = obs.shape
+    x = torch.empty(batch, height, width, channels, device=obs.device)
+    for channel in range(channels):  # plane by plane, which is faster than `.to`
+        x[..., channel] = obs[:, channel]
+    return x.permute(0, 3, 1, 2)
+
+
+def _flatten(x: Tensor) -> Tensor:
+    """As rows, columns, channels: free in channels-last memory, and only an order of the weights behind it."""
+    return x.permute(0, 2, 3, 1).flatten(1)
+
+
+def _pad(size: int, kernel: int, stride: int, padding: Padding) -> tuple[int, int]:
+    """Zeros before and after; "same" as TensorFlow counts it (the output has ⌈size/stride⌉ places)."""
+    if padding == "valid":
+        return 0, 0
+    total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+    return total // 2, total - total // 2
+
+
+# --------------------------------------------------------------------------------------------------- initial weights
+
+
+def _fan_in_uniform(weight: Tensor, generator: torch.Generator) -> Tensor:
+    """Uniform in ±√(√3/inputs): a variance of 1/(√3·inputs), Dopamine's for its distributional agents."""
+    bound = math.sqrt(math.sqrt(3.0) / weight[0].numel())
+    return nn.init.uniform_(weight, -bound, bound, generator=generator)
+
+
+@torch.no_grad()
+def _orthogonal(weight: Tensor, generator: torch.Generator) -> Tensor:
+    """PyTorch's, which cannot write into channels-last memory."""
+    return weight.copy_(nn.init.orthogonal_(torch.empty(weight.shape), generator=generator))
+
+
+INITIALIZERS: dict[Initializer, Callable[..., Tensor]] = {
+    "glorot": nn.init.xavier_uniform_,
+    "fan-in": _fan_in_uniform,
+    "orthogonal": _orthogonal,
+}
+
+
+def initialize(module: nn.Module, rng: torch.Generator, how: Initializer = "glorot") -> None:
+    """Initial weights, all from `rng`, and biases of 0. Glorot uniform is Keras' default; noisy layers have their own.
+
+    PyTorch fills new layers from its global generator. So a layer whose weights this function does not know is an
+    error: it would keep those. Parameters that start at a constant are named in the layer's `constants`;
+    a layer with a method `initialize(rng)` draws its own, and those of all layers within it.
+    """
+    done: set[int] = set()
+    for layer in module.modules():
+        known: set[str] = set(getattr(layer, "constants", ()))
+        known |= {name for name, parameter in layer.named_parameters(recurse=False) if id(parameter) in done}
+        if callable(own := getattr(layer, "initialize", None)):
+            own(rng)
+            done |= {id(parameter) for parameter in layer.parameters()}
+            continue
+        if isinstance(layer, nn.Linear | nn.Conv2d) and "weight" not in known:
+            INITIALIZERS[how](layer.weight, generator=rng)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+            known |= {"weight", "bias"}
+        unknown = {name for name, _ in layer.named_parameters(recurse=False)} - known
+        if unknown:
+            names = ", ".join(sorted(unknown))
+            raise TypeError(f"{type(layer).__name__} has parameters without a rule for their initial values: {names}")

@@ -24,7 +24,8 @@ from c2d.envs.names import MINATAR_GAMES, resolve
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError, did_you_mean
 from c2d.recipes import parts
-from c2d.recipes.recipe import PARTS, Recipe, exchange
+from c2d.recipes.part import PARTS
+from c2d.recipes.recipe import Recipe, exchange
 from c2d.recipes.rows import RECIPES, adapt, find
 
 Value = int | float | bool | str | None | list[Any]

@@ -9,10 +9,9 @@ import platform
 from importlib import metadata
 from typing import Any
 
-from c2d import __version__
+from c2d import __version__, native
 from c2d.config import Config
 from c2d.envs.spec import Environment
-from c2d.nets import native
 
 _PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "minatar", "opencv-python-headless", "lz4")
 

@@ -121,7 +121,7 @@ class Session:
         self.step = 0  # training steps made
         self.iteration = 0  # iterations completed
         self.tally = Tally()
-        self.mismatch: str | None = None  # why the game of a checkpoint could not be continued
+        self.mismatch: str | None = None  # why the game of a checkpoint could not be resumed
         self.sound = True  # whether the run can be continued from this state: not in the middle of learning
 
     @property
@@ -131,7 +131,7 @@ class Session:
 
     @property
     def steps_made(self) -> int:
-        """Random ones included."""
+        """Including random ones."""
         return self.history + self.step
 
     @property

@@ -21,6 +21,7 @@ import numpy as np
 
 from c2d.config import Config, from_json, to_json
 from c2d.errors import UserError
+from c2d.recipes.user_code import TRUSTED
 from c2d.runs.layout import RunDir
 from c2d.runs.reader import canonical_records
 from c2d.training.observer import Observer
@@ -109,7 +110,7 @@ def _process(config: Config, kill_after: int | None, environment: Mapping[str, s
     """One process of a run; the digests it ended with, or nothing if it was to be killed."""
     done = subprocess.run(
         [sys.executable, "-m", "c2d.training.verification"],
-        input=json.dumps({"config": to_json(config), "kill_after": kill_after}),
+        input=json.dumps({"config": to_json(config), "kill_after": kill_after, "trusted": sorted(TRUSTED)}),
         capture_output=True,
         text=True,
         env=dict(environment),
@@ -145,6 +146,7 @@ def _main() -> None:
     request = json.loads(sys.stdin.read())
     witness = _Witness(request["kill_after"])
     keep_memory()  # this process is ours
+    TRUSTED.update(request["trusted"])
     run(from_json(request["config"]), [witness])
     print(json.dumps(witness.found))
 

@@ -69,7 +69,6 @@ def gradient(learner, data):
         target = slow_target(learner.target_network(data.next_obs, "target"), data)
     rows = torch.arange(len(data.action))
     online = copy.deepcopy(learner.online)
-    online._norms = [layer for layer in online.encoder.modules() if hasattr(layer, "mode")]
     prediction = online(data.obs, "target")  # batch statistics, and none are moved
     x, p = prediction.atoms[rows, data.action], prediction.log_probs[rows, data.action].exp()
     w, order = torch.cat((x, target.atoms), 1).sort(dim=1, stable=True)

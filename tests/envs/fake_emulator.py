@@ -48,8 +48,5 @@ class FakeEmulator:
 def scripted(rules: AtariRules, emulator: FakeEmulator, seed: int = 0) -> AtariGame:
     """Breakout with the cartridge replaced by a script."""
     game = AtariGame("breakout", rules, seed)
-    game._ale = emulator
-    game._act, game._lives_now, game._over = emulator.act, emulator.lives, emulator.game_over
-    game._take = lambda: emulator.getScreenGrayscale(game._resize.screen)
-    game._take_earlier = lambda: emulator.getScreenGrayscale(game._resize.earlier)
+    game._connect(emulator)
     return game

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from c2d.envs import atari, emulator, trial
+from c2d.envs import atari, trial
 from c2d.envs.atari import AtariGame
 from c2d.envs.games import BENCHMARK, GAMES
 from c2d.envs.minatar import MinAtarGame
@@ -69,7 +69,7 @@ def test_where_the_restart_point_does_not_lead_back_the_start_does(
     state = copy.deepcopy(saved.states[90])
     other = game(seed=4)
     play(other, 60, [])
-    state["restart"] |= emulator.seal(emulator.state_of(other._ale))
+    state["restart"] |= atari.seal(atari.state_of(other._ale))
     taken = count_steps(monkeypatch)
     assert first_difference(game(), state, saved.actions[90:], saved.trace[90:]) is None
     assert taken[30:120] == saved.actions[:90]
@@ -96,9 +96,7 @@ def test_the_emulator_forgets_a_cut_frame(monkeypatch: pytest.MonkeyPatch) -> No
     """Why Q*bert is in the table: its state in the middle of a game does not continue as saved."""
     assert unequal(lambda: game("qbert"), points=3, steps=40, after=10) == []
     monkeypatch.setattr(AtariGame, "save", older)
-    monkeypatch.setattr(
-        AtariGame, "restore", lambda self, state: self._put_back({**state, **emulator.seal(state["ale"])})
-    )
+    monkeypatch.setattr(AtariGame, "restore", lambda self, state: self._put_back({**state, **atari.seal(state["ale"])}))
     assert unequal(lambda: game("qbert"), points=3, steps=40, after=10) != []
 
 
@@ -124,7 +122,7 @@ def test_damaged_emulator_states_never_reach_the_emulator(
     state[where]["ale"] = damage(state[where]["ale"])
     if where == "start":
         state["restart"] = None
-    monkeypatch.setattr(emulator, "put_into", lambda *_: pytest.fail("the emulator was given the state"))
+    monkeypatch.setattr(atari, "put_into", lambda *_: pytest.fail("the emulator was given the state"))
     with pytest.raises(ValueError, match=message):
         game().load_state_dict(state)
 
@@ -132,7 +130,7 @@ def test_damaged_emulator_states_never_reach_the_emulator(
 @pytest.mark.parametrize("size", [0, 10, 14_000])
 def test_bytes_with_a_right_hash_that_are_no_state(saved: trial.Trial, size: int) -> None:
     state = copy.deepcopy(saved.states[90])
-    state["restart"] |= emulator.seal(np.random.default_rng(1).bytes(size))
+    state["restart"] |= atari.seal(np.random.default_rng(1).bytes(size))
     with pytest.raises(ValueError, match="not one of this game and this version of ale-py"):
         game().load_state_dict(state)
 
@@ -220,9 +218,9 @@ def test_an_older_state_of_qbert_begins_a_new_game() -> None:
 
 
 def test_the_table_names_games_and_the_pinned_version() -> None:
-    for known in emulator.studied().values():
+    for known in atari.studied().values():
         assert known.from_start | known.inexact <= set(GAMES)
-    assert "qbert" in emulator.studied()["0.12.1"].from_start
+    assert "qbert" in atari.studied()["0.12.1"].from_start
     assert len(BENCHMARK) == 55 and why_not_exact("atari/qbert", PAPER) is None
 
 
@@ -247,7 +245,7 @@ def test_an_emulator_that_was_not_studied_is_tried_out(monkeypatch: pytest.Monke
 
 def test_a_game_that_is_known_to_fail_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     why_not_exact.cache_clear()
-    known = {"0.12.1": emulator.Known(frozenset(), frozenset({"pong"}))}
+    known = {"0.12.1": atari.Known(frozenset(), frozenset({"pong"}))}
     monkeypatch.setattr(trial, "studied", lambda: known)
     monkeypatch.setattr("ale_py.__version__", "0.12.1")
     assert "does not continue atari/pong" in why_not_exact("atari/pong", PAPER)
@@ -264,5 +262,5 @@ def test_an_emulator_that_is_too_old_is_named() -> None:
         def serialize(self) -> str:
             return b"\xf7<".decode()
 
-    with pytest.raises(emulator.UserError, match=r"need ale-py 0.12 or newer: pip install --upgrade 'c2d\[atari\]'"):
-        emulator.state_of(Old())
+    with pytest.raises(atari.UserError, match=r"need ale-py 0.12 or newer: pip install --upgrade 'c2d\[atari\]'"):
+        atari.state_of(Old())

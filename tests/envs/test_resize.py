@@ -1,61 +1,67 @@
-"""Frames are OpenCV's, whether screen.c makes them or not."""
-
-import itertools
-import os
-import subprocess
-import sys
+"""Frames are OpenCV's, and the passport says so."""
 
 import cv2
 import numpy as np
 import pytest
 
-from c2d.envs import resize
-from c2d.envs.resize import Resizer
+from c2d.envs.atari import AtariGame, Resizer
+from c2d.envs.protocols import AtariRules
 
-pytestmark = pytest.mark.usefixtures("screens")
-
-
-@pytest.mark.parametrize("pooled", [False, True])
-def test_only_what_changed_is_resized_but_nothing_is_missed(pooled):
-    """Screens on which bands light up, change and go black again."""
-    resizer, rng = Resizer(210, 160, 84, "area"), np.random.default_rng(0)
-    screens = np.zeros((2, 210, 160), dtype=np.uint8)
-    for _ in range(60):
-        screen = screens[rng.integers(2)]
-        rows = rng.integers(0, 210, size=3)
-        screen[rows[0]] = rng.integers(0, 256, size=160)
-        screen[rows[1] : rows[1] + 30] = 0
-        screen[rows[2], rng.integers(160)] ^= 255
-        resizer.screen[:], resizer.earlier[:] = screens
-        wanted = cv2.resize(screens.max(0) if pooled else screens[0], (84, 84), interpolation=cv2.INTER_AREA)
-        np.testing.assert_array_equal(resizer(pooled)[0], wanted)
+KERNELS = {"area": cv2.INTER_AREA, "linear": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST}
 
 
-@pytest.mark.parametrize("kernel", ["area", "linear", "nearest"])
-def test_every_size_is_opencvs(kernel):
-    """Fractions, whole factors, and pictures that grow; noise, and few colors, whose means lie at halves."""
-    sizes = (32, 42, 50, 64, 80, 84, 96, 100, 105, 160, 168)
-    for (height, width), size in itertools.product([(210, 160), (250, 160), (96, 200)], sizes):
-        resizer, rng = Resizer(height, width, size, kernel), np.random.default_rng(size)
-        for colors in (256, 256, 2):
-            resizer.screen[:] = rng.integers(0, colors, size=(height, width)) * (255 // (colors - 1))
-            wanted = cv2.resize(resizer.screen, (size, size), interpolation=resize._KERNELS[kernel])
-            np.testing.assert_array_equal(resizer()[0], wanted, err_msg=f"{height}x{width} to {size}")
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("size", [42, 84, 105, 168])
+def test_every_kernel_is_opencvs(kernel, size):
+    screen = np.random.default_rng(size).integers(0, 256, size=(210, 160), dtype=np.uint8)
+    frame = Resizer(size, kernel)(screen)
+    assert frame.shape == (1, size, size)
+    np.testing.assert_array_equal(frame[0], cv2.resize(screen, (size, size), interpolation=KERNELS[kernel]))
 
 
-def test_frames_are_new_arrays():
-    resizer = Resizer(210, 160, 84, "area")
-    first = resizer()
-    resizer.screen[:] = 255
-    assert resizer().min() == 255 and first.max() == 0
+def test_area_is_the_mean_of_what_a_pixel_covers():
+    """From 210×160 to 84×84 a pixel covers 2.5 × 1.905 pixels: a slow mean, up to rounding."""
+    screen = np.random.default_rng(0).integers(0, 256, size=(210, 160), dtype=np.uint8)
+
+    def shares(source, size):
+        edges = np.arange(size + 1) * source / size
+        begin, end = edges[:-1, None], edges[1:, None]
+        return np.clip(np.minimum(np.arange(source) + 1, end) - np.maximum(np.arange(source), begin), 0, None)
+
+    rows, columns = shares(210, 84), shares(160, 84)
+    wanted = rows @ screen @ columns.T / (210 / 84 * 160 / 84)
+    assert np.abs(Resizer(84, "area")(screen)[0] - wanted).max() <= 0.51
 
 
-def test_the_way_is_the_fast_one_unless_told_otherwise(screens):
-    made = type(Resizer(210, 160, 84, "area")._shrink).__name__
-    assert made == {"C": "_Native", "Python": "_Bands"}[screens]
-    if screens == "Python":
-        return
-    code = "from c2d.envs import resize; from c2d.nets import native; print(resize.NATIVE, native.AVAILABLE)"
-    environment = {**os.environ, "C2D_KERNELS": "off"}
-    told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert told.stdout.split() == ["False", "False"]
+@pytest.mark.parametrize("size", [84, 210])
+def test_frames_are_new_arrays(size):
+    resizer, screen = Resizer(size, "area"), np.zeros((210, 210), dtype=np.uint8)
+    first = resizer(screen)
+    screen[:] = 255
+    assert resizer(screen).min() == 255 and first.max() == 0
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_passport_says_which_code_resized(kernel, monkeypatch):
+    asked = []
+    resize = cv2.resize
+    monkeypatch.setattr(cv2, "resize", lambda *a, **k: (asked.append(k["interpolation"]), resize(*a, **k))[1])
+    game = AtariGame("pong", AtariRules(resize=kernel), seed=0)
+    game.reset()
+    assert game.passport()["resize_kernel"] == f"{kernel}, OpenCV {cv2.__version__}"
+    assert asked == [KERNELS[kernel]]
+
+
+def test_a_frame_is_right_after_the_game_jumps():
+    """A saved state restored: nothing of the screen before it is left."""
+    game = AtariGame("seaquest", AtariRules(), seed=0)
+    states = []
+    for step in range(300):
+        game.step(step % 18)
+        if step % 60 == 0:
+            states.append(game.state_dict())
+    for state in states:
+        game.load_state_dict(state)
+        for action in (1, 5):
+            game.step(action)
+            np.testing.assert_array_equal(game._screen, game._ale.getScreenGrayscale())

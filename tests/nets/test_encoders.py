@@ -10,7 +10,7 @@ from torch import nn
 from c2d.agents.build import build_network, parameter_count
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
-from c2d.nets import encoders
+from c2d.nets import network as nets
 from c2d.recipes.parts import Conjugated, Mlp, Nature
 from c2d.recipes.recipe import Recipe
 
@@ -28,28 +28,28 @@ def frames(batch=3, shape=(4, 84, 84), seed=0):
 
 @pytest.mark.parametrize(("padding", "features"), [("valid", 3136), ("same", 7744)])
 def test_nature_features(padding, features):
-    encoder = encoders.nature((4, 84, 84), "none", padding, 1 / 255)
+    encoder = nets.nature_encoder((4, 84, 84), "none", padding, 1 / 255)
     assert encoder.features == features
-    assert encoder(frames()).shape == (3, features)
+    assert encoder(frames(), "target").shape == (3, features)
 
 
 def test_minatar_and_dense_features():
-    assert encoders.minatar((4, 10, 10), 16, "none", 1.0).features == 1024
-    assert encoders.minatar((4, 10, 10), 16, "column", 1.0)(frames(2, (4, 10, 10))).shape == (2, 1024)
-    dense = encoders.Dense((4,), (32, 16))
+    assert nets.minatar_encoder((4, 10, 10), 16, "none", 1.0).features == 1024
+    assert nets.minatar_encoder((4, 10, 10), 16, "column", 1.0)(frames(2, (4, 10, 10)), "target").shape == (2, 1024)
+    dense = nets.MlpEncoder((4,), (32, 16))
     assert dense.features == 16
-    assert dense(torch.zeros(5, 4)).shape == (5, 16)
+    assert dense(torch.zeros(5, 4), "act").shape == (5, 16)
 
 
 def test_picture_too_small_is_refused():
     with pytest.raises(UserError, match="20×20 pixels is too small"):
-        encoders.nature((4, 20, 20), "none", "valid", 1.0)
+        nets.nature_encoder((4, 20, 20), "none", "valid", 1.0)
 
 
 def test_encoder_that_does_not_fit_the_observation_is_refused():
     with pytest.raises(UserError, match="mlp takes vector observations"):
         build_network(Recipe(encoder=Mlp()), ATARI, generator())
-    with pytest.raises(UserError, match="nature takes picture observations"):
+    with pytest.raises(UserError, match="nature takes image observations"):
         build_network(Recipe(), VECTOR, generator())
 
 
@@ -67,14 +67,14 @@ def test_parameter_count_is_that_of_the_paper(norm, norm_parameters):
 
 @pytest.mark.parametrize("norm", ["none", "channel"])
 def test_pixels_are_divided_by_255(norm):
-    scaled, plain = (encoders.nature((4, 84, 84), norm, "valid", scale) for scale in (1 / 255, 1.0))
+    scaled, plain = (nets.nature_encoder((4, 84, 84), norm, "valid", scale) for scale in (1 / 255, 1.0))
     plain.load_state_dict(scaled.state_dict())
     with torch.no_grad():
         plain.convolutions[0].bias += 0.1  # the bias is not divided
         scaled.convolutions[0].bias += 0.1
     x = frames()
-    torch.testing.assert_close(scaled(x), plain(x.float() / 255), rtol=1e-4, atol=1e-5)
-    assert not torch.allclose(scaled(x), plain(x.float()), rtol=0.1)
+    torch.testing.assert_close(scaled(x, "target"), plain(x.float() / 255, "target"), rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(scaled(x, "target"), plain(x.float(), "target"), rtol=0.1)
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ def tensorflow_same(size, kernel, stride):
     ("size", "kernel", "stride"), [(84, 8, 4), (21, 4, 2), (11, 3, 1), (10, 3, 1), (7, 2, 5), (85, 8, 4), (5, 2, 2)]
 )
 def test_same_padding_is_tensorflows(size, kernel, stride):
-    before, after = encoders._pad(size, kernel, stride, "same")
+    before, after = nets._pad(size, kernel, stride, "same")
     assert (before, after) == tensorflow_same(size, kernel, stride)
     assert (size + before + after - kernel) // stride + 1 == math.ceil(size / stride)
 
 
 def test_same_convolution_against_loops():
     """One convolution with uneven padding, computed place by place; rows and columns of different length."""
-    encoder = encoders.Convolutions((2, 7, 6), ((3, 4, 2),), "none", "same", 1.0)
+    encoder = nets.ConvEncoder((2, 7, 6), ((3, 4, 2),), "none", "same", 1.0)
     x = torch.randn(2, 2, 7, 6, generator=generator())
     weight, bias = (t.detach().numpy() for t in (encoder.convolutions[0].weight, encoder.convolutions[0].bias))
     (top, _), (left, _) = tensorflow_same(7, 4, 2), tensorflow_same(6, 4, 2)
@@ -118,7 +118,7 @@ def test_same_convolution_against_loops():
                     if 0 <= r < 7 and 0 <= c < 6:
                         wanted[:, i, j] += x[:, :, r, c].numpy() @ weight[:, :, k, m].T
     wanted = np.maximum(wanted + bias, 0).reshape(2, -1)
-    np.testing.assert_allclose(encoder(x).detach().numpy(), wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(encoder(x, "act").detach().numpy(), wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_features_do_not_depend_on_neighbors_in_the_batch_when_acting():

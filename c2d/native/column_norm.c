@@ -1,29 +1,46 @@
-/* Normalization of image columns and the order of pixels, each in one or two passes over memory.
+/* Batch normalization of image columns, with ReLU, in two passes over memory forward and two backward.
  *
- * native.py checks what it hands over, and PyTorch's operations do the same where this is not compiled. Sums are
- * taken in blocks of rows of a fixed size, so that results do not depend on the number of threads. The threads are
- * those of the OpenMP that PyTorch has loaded: nothing is linked here, PyTorch is imported first.
+ * column_norm.py registers this as an operator, checks what it passes in, and holds the same in PyTorch for machines
+ * where this is not compiled. Sums are taken over blocks of a fixed number of rows, so results do not depend on the
+ * number of threads. The threads are those of the OpenMP runtime that PyTorch has already loaded: nothing is linked.
  */
-#include "lanes.h"
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
 
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 
-#define BLOCK 32 /* rows whose sums are taken in float32 before they go to float64 */
+#if !(defined(__x86_64__) && defined(__linux__) && defined(__GNUC__)) || defined(__clang__)
+#error "this is for GCC on x86-64 under Linux; elsewhere PyTorch's own operations are used"
+#elif defined(__AVX2__) && defined(__FMA__) /* chosen for the whole file */
+#define FAST
+#elif __GNUC__ >= 12
+#define FAST __attribute__((target_clones("arch=x86-64-v3", "default"))) /* wide vectors where the processor has them */
+#else
+#define FAST __attribute__((target_clones("fma", "default")))
+#endif
 
+#define INTERFACE 3 /* raised with every change of arguments, here and in __init__.py: older modules are then ignored */
+#define LANES 8
+#define BLOCK 32 /* rows whose sums are taken in float32 before they are added up in float64 */
+
+typedef Py_ssize_t Count;
+typedef float Lanes __attribute__((vector_size(4 * LANES)));
+typedef float Unaligned __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t Mask __attribute__((vector_size(4 * LANES)));
+
+#define LOAD(from) ((Lanes)(*(const Unaligned *)(from)))
 #define EXCEPT(mask, lanes) ((Lanes)(~(mask) & (Mask)(lanes)))
 
-INLINE double total(Lanes lanes)
+static inline __attribute__((always_inline)) double total(Lanes lanes)
 {
     double sum = 0;
     for (int k = 0; k < LANES; k++) sum += lanes[k];
     return sum;
 }
 
-/* ------------------------------------------------------------------- normalization of image columns, with ReLU
- * x is a matrix [rows, width*channels]: a channels-last picture whose rows of all pictures lie below each other. */
+/* x is a matrix [rows, width*channels]: images in channels-last memory, the rows of all images one below the other. */
 
 /* sums of x - pivot and of its square over some rows of one image column */
 FAST static void column_sums(const float *x, Count rows, Count stride, Count channels, float pivot, double out[2])
@@ -84,7 +101,7 @@ FAST static void affine_relu(const float *x, float *y, Count rows, Count width, 
             float a = scale[w], b = shift[w];
             for (Count j = 0; j < channels; j++) {
                 float v = x[j] * a + b;
-                y[j] = v <= 0 ? 0 : v; /* what is no number stays none */
+                y[j] = v <= 0 ? 0 : v; /* NaN stays NaN */
             }
             x += channels;
             y += channels;
@@ -124,17 +141,18 @@ static void all_blocks(const double *sums, Count blocks, Count width, Count w, d
     }
 }
 
-static PyObject *column_norm(PyObject *self, PyObject *args)
+/* forward(x, y, rows, width, channels, weight, bias, eps, statistics, threads); statistics: mean, var, scale, shift */
+static PyObject *forward(PyObject *self, PyObject *args)
 {
-    unsigned long long x_, y_, weight_, bias_, statistics, running_mean_, running_var_;
+    unsigned long long x_, y_, weight_, bias_, statistics;
     Count rows, width, channels;
-    double eps, momentum;
+    double eps;
     int threads;
-    if (!PyArg_ParseTuple(args, "KKnnnKKdKKKdi", &x_, &y_, &rows, &width, &channels, &weight_, &bias_, &eps, &statistics,
-                          &running_mean_, &running_var_, &momentum, &threads))
+    if (!PyArg_ParseTuple(args, "KKnnnKKdKi", &x_, &y_, &rows, &width, &channels, &weight_, &bias_, &eps, &statistics,
+                          &threads))
         return NULL;
     const float *x = (const float *)x_, *weight = (const float *)weight_, *bias = (const float *)bias_;
-    float *y = (float *)y_, *running_mean = (float *)running_mean_, *running_var = (float *)running_var_;
+    float *y = (float *)y_;
     float *mean = (float *)statistics, *var = mean + width, *scale = var + width, *shift = scale + width;
     Count stride = width * channels, blocks = (rows + BLOCK - 1) / BLOCK;
     double *sums = malloc(2 * blocks * width * sizeof(double));
@@ -159,10 +177,6 @@ static PyObject *column_norm(PyObject *self, PyObject *args)
         mean[w] = (float)(mean[w] + beyond);
         scale[w] = (float)(weight[w] / sqrt(variance + eps));
         shift[w] = bias[w] - mean[w] * scale[w];
-        if (running_mean != NULL) {
-            running_mean[w] += (float)(momentum * (mean[w] - running_mean[w]));
-            running_var[w] += (float)(momentum * (variance * count / (count - 1) - running_var[w]));
-        }
     }
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (Count block = 0; block < blocks; block++)
@@ -173,7 +187,8 @@ static PyObject *column_norm(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *column_norm_backward(PyObject *self, PyObject *args)
+/* backward(g, x, out, rows, width, channels, weight, statistics, eps, grad_weight, grad_bias, threads) */
+static PyObject *backward(PyObject *self, PyObject *args)
 {
     unsigned long long g_, x_, out_, weight_, statistics, grad_weight_, grad_bias_;
     Count rows, width, channels;
@@ -216,76 +231,17 @@ static PyObject *column_norm_backward(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* by the statistics of the past instead of the batch's, in place */
-static PyObject *running_norm(PyObject *self, PyObject *args)
-{
-    unsigned long long x, weight_, bias_, mean_, var_;
-    Count rows, width, channels;
-    double eps;
-    if (!PyArg_ParseTuple(args, "KnnnKKKKd", &x, &rows, &width, &channels, &weight_, &bias_, &mean_, &var_, &eps))
-        return NULL;
-    const float *weight = (const float *)weight_, *bias = (const float *)bias_;
-    const float *mean = (const float *)mean_, *var = (const float *)var_;
-    float *scale = malloc(2 * width * sizeof(float)), *shift = scale + width;
-    if (scale == NULL) return PyErr_NoMemory();
-    Py_BEGIN_ALLOW_THREADS;
-    for (Count w = 0; w < width; w++) {
-        scale[w] = (float)(weight[w] / sqrt(var[w] + eps));
-        shift[w] = bias[w] - mean[w] * scale[w];
-    }
-    affine_relu((const float *)x, (float *)x, rows, width, channels, scale, shift);
-    Py_END_ALLOW_THREADS;
-    free(scale);
-    Py_RETURN_NONE;
-}
-
-/* ------------------------------------------------------------------------------------------------------- pixels */
-
-FAST static void interleave(const uint8_t *restrict planes, float *restrict out, Count channels, Count places,
-                            float scale)
-{
-    if (channels == 4) { /* the usual stack of frames */
-        const uint8_t *restrict b = planes + places, *restrict c = b + places, *restrict d = c + places;
-        for (Count i = 0; i < places; i++) {
-            out[4 * i] = scale * planes[i];
-            out[4 * i + 1] = scale * b[i];
-            out[4 * i + 2] = scale * c[i];
-            out[4 * i + 3] = scale * d[i];
-        }
-        return;
-    }
-    for (Count c = 0; c < channels; c++)
-        for (Count i = 0; i < places; i++) out[i * channels + c] = scale * planes[c * places + i];
-}
-
-/* planes of bytes [pictures, channels, places] as floats [pictures, places, channels] times scale */
-static PyObject *channels_last(PyObject *self, PyObject *args)
-{
-    unsigned long long planes, out;
-    Count pictures, channels, places;
-    float scale;
-    int threads;
-    if (!PyArg_ParseTuple(args, "KKnnnfi", &planes, &out, &pictures, &channels, &places, &scale, &threads)) return NULL;
-    Count size = channels * places;
-    Py_BEGIN_ALLOW_THREADS;
-#pragma omp parallel for num_threads(threads) schedule(static) if (pictures > 1)
-    for (Count k = 0; k < pictures; k++)
-        interleave((const uint8_t *)planes + k * size, (float *)out + k * size, channels, places, scale);
-    Py_END_ALLOW_THREADS;
-    Py_RETURN_NONE;
-}
-
 static PyMethodDef methods[] = {
-    {"column_norm", column_norm, METH_VARARGS, NULL},
-    {"column_norm_backward", column_norm_backward, METH_VARARGS, NULL},
-    {"running_norm", running_norm, METH_VARARGS, NULL},
-    {"channels_last", channels_last, METH_VARARGS, NULL},
+    {"forward", forward, METH_VARARGS, NULL},
+    {"backward", backward, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, .m_name = "_kernels", .m_size = -1, .m_methods = methods};
+    PyModuleDef_HEAD_INIT, .m_name = "_column_norm", .m_size = -1, .m_methods = methods};
 
-PyMODINIT_FUNC PyInit__kernels(void)
+PyMODINIT_FUNC PyInit__column_norm(void)
 {
-    return module_of(&module);
+    PyObject *made = PyModule_Create(&module);
+    if (made != NULL && PyModule_AddIntConstant(made, "INTERFACE", INTERFACE) < 0) Py_CLEAR(made);
+    return made;
 }

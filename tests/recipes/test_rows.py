@@ -30,8 +30,8 @@ from c2d.recipes.parts import (
     Squared,
     Uniform,
 )
+from c2d.recipes.recipe import check_recipe
 from c2d.recipes.rows import RECIPES, ROWS, find
-from c2d.recipes.validation import check_recipe
 
 ATARI = EnvSpec("atari/breakout", "atari", (1, 84, 84), "uint8", 4, 4, 4)
 # Dopamine's TensorFlow agents place Adam's ε as Keras does, its JAX agents (optax) as PyTorch does.
@@ -125,20 +125,28 @@ def test_parameter_counts_on_breakout(name):
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("c2d", {"loss": CrossEntropy()}, "--loss cross-entropy does not go with --head conjugated: it compares prob"),
-        ("c51", {"loss": QuantileHuber()}, "--loss quantile-huber does not go with --head categorical"),
-        ("dqn", {"loss": QuantileHuber()}, "does not go with --head scalar"),
-        ("iqn", {"loss": Squared()}, "--loss squared does not go with --head implicit: it compares single numbers"),
-        ("c2d", {"loss": Huber()}, "--loss huber does not go with"),
+        ("c2d", {"loss": CrossEntropy()}, "--loss cross-entropy does not fit --head conjugated: it needs prob"),
+        (
+            "c51",
+            {"loss": QuantileHuber()},
+            "--loss quantile-huber does not fit --head categorical: it needs atoms at known",
+        ),
+        ("dqn", {"loss": QuantileHuber()}, "does not fit --head scalar"),
+        ("iqn", {"loss": Squared()}, "--loss squared does not fit --head implicit: it needs a single number"),
+        ("c2d", {"loss": Huber()}, "--loss huber does not fit"),
         ("c51", {"head": Categorical(v_min=3.0, v_max=1.0)}, r"--head.v-min is 3.0; accepted: below v-max = 1.0"),
-        ("c51", {"head": Categorical(atoms=1)}, "--head.atoms is 1; accepted: at least 2 on a grid"),
+        ("c51", {"head": Categorical(atoms=1)}, "--head.atoms is 1; accepted: at least 2, at most"),
         ("dqn", {"loss": Huber(0.0)}, "--loss.kappa is 0.0"),
         ("rainbow", {"sampler": Prioritized(eps=0.0)}, "--sampler.eps is 0.0; accepted: greater than 0: a transition"),
         ("fqf", {"head": Fraction(eps=0.0)}, "--head.eps is 0.0; accepted: greater than 0: weights"),
-        ("iqn", {"bootstrap": Munchausen()}, "--n-step is 3; accepted: 1 with --bootstrap munchausen, whose terms"),
+        (
+            "iqn",
+            {"bootstrap": Munchausen()},
+            "--n-step is 3; accepted: 1 with --bootstrap munchausen, whose terms of later",
+        ),
     ],
 )
-def test_parts_that_do_not_fit_are_refused_with_the_reason(name, changes, message):
+def test_parts_that_do_not_fit_are_rejected_with_the_reason(name, changes, message):
     with pytest.raises(UserError) as error:
         check_recipe(dataclasses.replace(find(name), **changes))
     assert message in str(error.value)
@@ -154,6 +162,6 @@ def test_munchausen_with_longer_steps_must_be_asked_for():
     check_recipe(dataclasses.replace(find("iqn"), bootstrap=Munchausen(), n_step=1))
 
 
-def test_fixed_conjugated_atoms_bear_cross_entropy():
+def test_fixed_conjugated_atoms_work_with_cross_entropy():
     head = Conjugated(train_atoms=False, train_alpha=False)
     check_recipe(dataclasses.replace(find("c2d"), head=head, loss=CrossEntropy()))
