@@ -27,6 +27,7 @@ WITHOUT_TORCH = (
     "envs",
     "recipes",
     "config",
+    "runs",
     "reporting",
 )
 # Declarations of parts name what they build, which comes after them, and import it when they build it.

@@ -59,9 +59,9 @@ def test_a_frame_is_right_after_the_game_jumps():
     for step in range(300):
         game.step(step % 18)
         if step % 60 == 0:
-            states.append(game.save())
+            states.append(game.state_dict())
     for state in states:
-        game.restore(state)
+        game.load_state_dict(state)
         for action in (1, 5):
             game.step(action)
             np.testing.assert_array_equal(game._screen, game._ale.getScreenGrayscale())

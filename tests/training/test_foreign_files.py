@@ -234,4 +234,4 @@ def test_a_fork_into_a_name_that_exists_changes_nothing(crashed, capsys):
     run, _, _, _ = crashed
     run.with_name("new").symlink_to("nowhere")
     assert main(["resume", str(run), "--fork", str(run.with_name("new"))]) == 2
-    assert "exists already" in capsys.readouterr().err
+    assert "exists; accepted: a new directory" in capsys.readouterr().err
