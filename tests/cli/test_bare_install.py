@@ -44,7 +44,7 @@ def test_games_that_are_not_installed_are_named_in_one_line_and_leave_nothing(tm
     out, err = told("""run("train", "breakout"); run("train", "minatar/breakout")""", tmp_path)
     first, second = err.splitlines()
     assert first == "c2d: Atari games need the emulator: pip install 'c2d[atari]'."
-    assert second == "c2d: MinAtar games need the minatar package: pip install 'c2d[minatar]'."
+    assert second == "c2d: MinAtar games need the minatar package: pip install 'c2d[minatar]'"
     assert out == "[2] train breakout\n[2] train minatar/breakout\n"
     assert not any(path.is_file() for path in tmp_path.rglob("*"))
 

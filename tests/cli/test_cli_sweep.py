@@ -182,7 +182,11 @@ def test_status_prints_no_control_characters(capsys, tmp_path):
     error = "\x1b]0;owned\x07 \x9b2J\r\n\u202egnp"
     sweep.events.write_text(json.dumps({"event": "failed", "run": run.name, "error": error}) + "\n")
     run.config.directory.mkdir()
-    records = [{"kind": "run"}, {"mean_score": "\x1b[2J", "measured": ["\x1b"]}]
+    records = [
+        {"kind": "run"},
+        {"kind": "iteration", "iteration": 0, "steps": 5, "mean_score": "\x1b[2J", "measured": ["\x1b"]},
+        {"kind": "iteration", "iteration": 1, "steps": 10, "mean_score": 1.0, "measured": ["\x1b"]},
+    ]
     (run.config.directory / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in records))
     assert main(["sweep", "status", str(tmp_path)]) == 0
     out = capsys.readouterr().out

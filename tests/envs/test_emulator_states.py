@@ -95,8 +95,10 @@ def test_a_game_that_turns_out_another_is_astray(saved: trial.Trial) -> None:
 def test_the_emulator_forgets_a_cut_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     """Why Q*bert is in the table: its state in the middle of a game does not continue as saved."""
     assert unequal(lambda: game("qbert"), points=3, steps=40, after=10) == []
-    monkeypatch.setattr(AtariEnv, "save", older)
-    monkeypatch.setattr(AtariEnv, "restore", lambda self, state: self._put_back({**state, **atari.seal(state["ale"])}))
+    monkeypatch.setattr(AtariEnv, "state_dict", older)
+    monkeypatch.setattr(
+        AtariEnv, "load_state_dict", lambda self, state: self._put_back({**state, **atari.seal(state["ale"])})
+    )
     assert unequal(lambda: game("qbert"), points=3, steps=40, after=10) != []
 
 
