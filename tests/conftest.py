@@ -22,7 +22,7 @@ settings.register_profile("same", derandomize=True, database=None, deadline=None
 settings.load_profile("same")
 
 
-# Half a minute of the core for `make test-fast`: mathematics, networks, replay, learner, names.
+# The core, for `make test-fast`, below 30 seconds: mathematics, networks, replay, learner, names.
 FAST = ("returns/", "replay/", "recipes/", "agents/", "native/", "nets/", "envs/test_names", "test_api.py",
         "theory/test_formulas")  # fmt: skip
 

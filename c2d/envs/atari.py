@@ -39,7 +39,7 @@ NOOP = 0
 RESTART_EVERY = 1_000  # agent steps between restart points; the emulator makes some thousands a second
 
 
-class AtariGame:
+class AtariEnv:
     """An `Environment` that resets itself. Frames are [1, size, size] u8, each a new array."""
 
     def __init__(self, key: str, rules: AtariRules, seed: int) -> None:

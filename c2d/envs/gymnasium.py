@@ -34,7 +34,7 @@ class BadEnvironment(UserError):
     """The environment returned a value that cannot be learned from."""
 
 
-class GymnasiumGame:
+class GymnasiumEnv:
     """An `Environment` that wraps a Gymnasium environment. Episode k is seeded by the run's seed and k."""
 
     def __init__(self, key: str, rules: GymRules, seed: int) -> None:

@@ -49,7 +49,7 @@ def minatar_spec(key: str, rules: MinAtarRules) -> EnvSpec:
     )
 
 
-class MinAtarGame:
+class MinAtarEnv:
     """An `Environment`. Frames are [C, 10, 10] u8 of zeros and ones."""
 
     def __init__(self, key: str, rules: MinAtarRules, seed: int) -> None:

@@ -33,7 +33,7 @@ class AtariRules:
     """How an Atari game is played and cut into episodes. The defaults are the paper's."""
 
     sticky: Annotated[float, FRACTION] = 0.25
-    """Probability, per emulated frame, that the action executed last is executed again (Machado et al. 2018)."""
+    """Probability, per emulated frame, that the last executed action is repeated (Machado et al. 2018)."""
 
     life_loss_ends_episode: bool = True
     """Whether losing a life ends the learner's episode. The game continues, and scores are those of whole games."""
@@ -48,22 +48,22 @@ class AtariRules:
     """How the learner treats a step cut by a cap: drop it, bootstrap from its last frame, or treat it as terminal."""
 
     action_repeat: Annotated[int, COUNT] = 4
-    """Emulated frames per agent step: the action is repeated this often and the rewards are added up."""
+    """Emulated frames per agent step: the action is repeated this often and the rewards are summed."""
 
     frame_size: Annotated[int, between(8, 160)] = 84
     """Height and width of a frame after resizing, in pixels."""
 
     stack: Annotated[int, between(1, 1_000)] = 4
-    """Frames the agent sees at once, the newest and those before it."""
+    """Frames per observation: the newest one and those before it."""
 
     noop_max: Annotated[int, UNITS_OR_0] = 0
-    """A new game begins with 1 to this many idle emulated frames, drawn uniformly; 0: none."""
+    """A new game begins with 1 to this many no-op frames, drawn uniformly; 0: none."""
 
     full_action_set: bool = False
     """Use all 18 joystick actions instead of the game's minimal set."""
 
     opening_count: Annotated[int, between(1, 1_000)] = 2
-    """Stack at the opening f of an episode after the first: 2 is [0, 0, f, f] (as the authors), 1 is [0, 0, 0, f]."""
+    """Copies of the first frame f in the stack, after episode 1: 2 is [0, 0, f, f] (authors), 1 is [0, 0, 0, f]."""
 
     resize: Resize = "area"
     """Interpolation from the screen's 210x160 pixels to the frame."""
@@ -107,7 +107,7 @@ class MinAtarRules:
     """How a MinAtar game is played. The defaults are MinAtar's own, plus a cap for agents that never lose."""
 
     sticky: Annotated[float, FRACTION] = 0.1
-    """Probability, per step, that the action executed before is executed again instead of the chosen one."""
+    """Probability, per step, that the last executed action is repeated instead of the chosen one."""
 
     ramping: bool = True
     """Whether a game becomes harder as it continues (in games that support it)."""
@@ -116,13 +116,13 @@ class MinAtarRules:
     """Use only the actions that have an effect in this game instead of all six."""
 
     cap_steps: Annotated[int | None, COUNT] = 5_000
-    """Longest game, in agent steps; None: no cap. Freeway ends by itself after 2,500."""
+    """Longest game, in agent steps; None: no cap. Freeway ends after 2,500."""
 
     truncation: Truncation = "bootstrap"
     """How the learner treats a step cut by the cap: drop it, bootstrap from its last frame, or treat it as terminal."""
 
     stack: Annotated[int, between(1, 1_000)] = 1
-    """Frames the agent sees at once. MinAtar's channels already show motion, so one is enough."""
+    """Frames per observation. MinAtar's channels already show motion, so one is enough."""
 
     def __post_init__(self) -> None:
         _check_common(self.truncation, self.stack, self.cap_steps)
@@ -134,13 +134,13 @@ class GymRules:
     """How a Gymnasium or toy environment is cut into episodes."""
 
     cap_steps: Annotated[int | None, COUNT] = None
-    """Longest episode, in agent steps, beside the environment's own limit; None: only its own."""
+    """Longest episode, in agent steps, in addition to the environment's own limit; None: only that limit."""
 
     truncation: Truncation = "bootstrap"
     """How the learner treats a truncated step: drop it, bootstrap from its last frame, or treat it as terminal."""
 
     stack: Annotated[int, between(1, 1_000)] = 1
-    """Observations the agent sees at once, the newest and those before it."""
+    """Observations the agent sees at once: the newest one and those before it."""
 
     def __post_init__(self) -> None:
         _check_common(self.truncation, self.stack, self.cap_steps)

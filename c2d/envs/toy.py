@@ -93,7 +93,7 @@ def find(name: str) -> Toy:
     return TOYS[name]
 
 
-class ToyGame:
+class ToyEnv:
     """An `Environment` for one of `TOYS`. Frames are one-hot states [D] f32, all zeros after the end."""
 
     def __init__(self, name: str, rules: GymRules, seed: int) -> None:

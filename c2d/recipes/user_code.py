@@ -30,7 +30,7 @@ def require_trusted(name: str, what: str, flag: str = "--trust") -> None:
     """Reject code that only a file names."""
     if name not in TRUSTED:
         raise UserError(
-            f'{what} is "{name}", code that is not imported because a file names it; if you trust it, add '
+            f'{what} is "{name}", code that is imported only if you name it yourself; if you trust it, add '
             f"{flag} {name} (Python: import {name.partition(':')[0]} first)"
         )
 

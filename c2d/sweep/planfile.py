@@ -106,7 +106,7 @@ def _reject_untrusted_code(settings: dict[str, Any], grid: dict[str, tuple[Any, 
     for kind in kinds:
         if isinstance(kind, str) and ":" in kind and kind not in TRUSTED:
             raise UserError(
-                f"φ is {kind}, code that is not imported because a file names it; to allow it, add "
+                f"φ is {kind}, code that is imported only if you name it yourself; to allow it, add "
                 f"--set phi.kind={kind}"
             )
 

@@ -112,7 +112,7 @@ def test_own_phi_from_the_command_line_and_never_from_a_file(tmp_path, monkeypat
     capsys.readouterr()
     TRUSTED.clear()
     for command in (["evaluate", str(tmp_path / "run")], ["resume", str(tmp_path / "run"), "--iterations", "2"]):
-        assert "code that is not imported because a file names it" in refused(capsys, *command)
+        assert "code that is imported only if you name it yourself" in refused(capsys, *command)
     assert main(["resume", str(tmp_path / "run"), "--iterations", "2", "--phi.kind", "own_phi_module:cube"]) == 0
     TRUSTED.clear()
     assert main(["evaluate", str(tmp_path / "run"), "--phi", "own_phi_module:cube", "--games", "2"]) == 0

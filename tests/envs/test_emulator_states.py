@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 
 from c2d.envs import atari, trial
-from c2d.envs.atari import AtariGame
+from c2d.envs.atari import AtariEnv
 from c2d.envs.games import BENCHMARK, GAMES
-from c2d.envs.minatar import MinAtarGame
+from c2d.envs.minatar import MinAtarEnv
 from c2d.envs.protocols import PROTOCOLS, GymRules, MinAtarRules
 from c2d.envs.spec import ReplayMismatch
-from c2d.envs.toy import ToyGame
+from c2d.envs.toy import ToyEnv
 from c2d.envs.trial import first_difference, play, unequal, why_not_exact
 
 PAPER = PROTOCOLS["c2d-paper"]
 
 
-def game(key: str = "breakout", seed: int = 9) -> AtariGame:
-    return AtariGame(key, PAPER, seed)
+def game(key: str = "breakout", seed: int = 9) -> AtariEnv:
+    return AtariEnv(key, PAPER, seed)
 
 
-def older(env: AtariGame) -> dict:
+def older(env: AtariEnv) -> dict:
     """A state as version 0.1.0 first wrote it: the emulator's own, without length and hash."""
     point = env._point()
     return {name: value for name, value in point.items() if name not in ("bytes", "sha256")}
@@ -49,8 +49,8 @@ def test_a_state_holds_the_start_and_a_restart_point_some_way_back(saved: trial.
 
 def count_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     taken: list[int] = []
-    step = AtariGame.step
-    monkeypatch.setattr(AtariGame, "step", lambda self, action: (taken.append(action), step(self, action))[1])
+    step = AtariEnv.step
+    monkeypatch.setattr(AtariEnv, "step", lambda self, action: (taken.append(action), step(self, action))[1])
     return taken
 
 
@@ -95,8 +95,8 @@ def test_a_game_that_turns_out_another_is_astray(saved: trial.Trial) -> None:
 def test_the_emulator_forgets_a_cut_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     """Why Q*bert is in the table: its state in the middle of a game does not continue as saved."""
     assert unequal(lambda: game("qbert"), points=3, steps=40, after=10) == []
-    monkeypatch.setattr(AtariGame, "save", older)
-    monkeypatch.setattr(AtariGame, "restore", lambda self, state: self._put_back({**state, **atari.seal(state["ale"])}))
+    monkeypatch.setattr(AtariEnv, "save", older)
+    monkeypatch.setattr(AtariEnv, "restore", lambda self, state: self._put_back({**state, **atari.seal(state["ale"])}))
     assert unequal(lambda: game("qbert"), points=3, steps=40, after=10) != []
 
 
@@ -161,7 +161,7 @@ def test_damaged_counters(saved: trial.Trial, changes: dict, message: str) -> No
 
 @pytest.mark.parametrize("value", [7, -1, "1", True, None, 2**70])
 def test_actions_of_other_families_are_checked(value: object) -> None:
-    env = MinAtarGame("breakout", MinAtarRules(), 0)
+    env = MinAtarEnv("breakout", MinAtarRules(), 0)
     env.reset()
     with pytest.raises(ValueError, match=r"action 1 of the game is .*; accepted: 0 to 2"):
         env.load_state_dict({**env.state_dict(), "actions": [0, value]})
@@ -170,7 +170,7 @@ def test_actions_of_other_families_are_checked(value: object) -> None:
     if value != 7:
         with pytest.raises(ValueError, match=r"the number of the game is .*; accepted: 0 or more"):
             env.load_state_dict({**env.state_dict(), "game": value if value != 2**70 else 1.5})
-    toy = ToyGame("sure", GymRules(), 0)
+    toy = ToyEnv("sure", GymRules(), 0)
     with pytest.raises(ValueError, match=r"the state is .*; accepted: 0 to 3"):
         toy.load_state_dict({**toy.state_dict(), "state": value if value is not True else 4})
 
@@ -194,7 +194,7 @@ def test_older_states_still_load_and_can_be_saved_again(monkeypatch: pytest.Monk
     assert play_on(third, 20) == play_on(again, 20) == play_on(env, 20)
 
 
-def play_on(env: AtariGame, steps: int) -> list:
+def play_on(env: AtariEnv, steps: int) -> list:
     return [trial.digest(env.step(number % 3)) for number in range(steps)]
 
 
@@ -229,15 +229,15 @@ def test_an_emulator_that_was_not_studied_is_tried_out(monkeypatch: pytest.Monke
     monkeypatch.setattr("ale_py.__version__", "9.9.9")
     assert why_not_exact("atari/qbert", PAPER) is None
     why_not_exact.cache_clear()
-    reset, resets = AtariGame._reset_game, itertools.count()
+    reset, resets = AtariEnv._reset_game, itertools.count()
 
-    def forgetful(self: AtariGame) -> None:
+    def forgetful(self: AtariEnv) -> None:
         """As if `reset_game` did not clear what the state omits."""
         reset(self)
         for _ in range(next(resets)):
             self._act(0)
 
-    monkeypatch.setattr(AtariGame, "_reset_game", forgetful)
+    monkeypatch.setattr(AtariEnv, "_reset_game", forgetful)
     told = why_not_exact("atari/breakout", replace(PAPER, sticky=0.0))
     assert told == f"{trial.NOT_EXACT}: ale-py 9.9.9 does not continue atari/breakout as it was saved"
     why_not_exact.cache_clear()

@@ -92,7 +92,7 @@ def test_a_file_alone_does_not_import_it(own_modules):
     plain = to_json(read(["gym/CartPole-v1", "--head", NAME]))
     own_modules()
     with pytest.raises(
-        UserError, match=f'"{NAME}", code that is not imported because a file names it; .*--trust {NAME}'
+        UserError, match=f'"{NAME}", code that is imported only if you name it yourself; .*--trust {NAME}'
     ):
         from_json(plain)
     assert flat(plain)["head"] == NAME  # what is only shown needs no code

@@ -71,8 +71,8 @@ def test_the_example_in_the_docstring(tmp_path):
         ("p.toml", "recipes = [1]", "recipes is [1]; accepted: a list of names"),
         ("p.toml", 'name = "../up"', 'name is "../up"'),
         ("p.toml", '[[variants]]\nname = "a/b"\nrecipe = "c2d"', "variant 1 needs a recipe, and a name"),
-        ("p.toml", 'envs = ["evil.module:Env"]', "code that is not imported because a file names it"),
-        ("p.toml", 'settings = { "phi.kind" = "evil:phi" }', "code that is not imported because a file names it"),
+        ("p.toml", 'envs = ["evil.module:Env"]', "code that is imported only if you name it yourself"),
+        ("p.toml", 'settings = { "phi.kind" = "evil:phi" }', "code that is imported only if you name it yourself"),
     ],
 )
 def test_bad_files_get_one_line(name, text, message, tmp_path, monkeypatch):

@@ -80,17 +80,15 @@ def test_a_request_at_the_last_step_leaves_a_finished_run(tmp_path):
 
 
 def test_a_request_while_the_replay_fills_is_heard(tmp_path, monkeypatch):
-    play = Session._play
+    fill, heads = Session.fill, []
 
-    heads = []
-
-    def interrupted(self, epsilon):
+    def interrupted(self):
         heads.append(self.replay.head)
         if self.replay.head == 30:
             signal.raise_signal(signal.SIGINT)
-        return play(self, epsilon)
+        fill(self)
 
-    monkeypatch.setattr(Session, "_play", interrupted)
+    monkeypatch.setattr(Session, "fill", interrupted)
     result = short_run("gym/CartPole-v1", tmp_path / "run", random_history=9_000, replay_capacity=10_000)
     summary = json.loads(result.run_dir.summary.read_text())
     assert (result.state, summary["steps"], heads[-1]) == ("interrupted", 0, 30)

@@ -70,7 +70,7 @@ def test_no_code_is_imported_because_a_file_names_it(crashed, tmp_path, monkeypa
     for words in (["resume", str(run)], ["resume", str(run), "--env", "other:Env"], ["evaluate", str(run)]):
         assert main(words) == 2
         error = capsys.readouterr().err
-        assert "code that is not imported because a file names it" in error and "--env evil:Env" in error
+        assert "code that is imported only if you name it yourself" in error and "--env evil:Env" in error
     assert "evil" not in sys.modules
 
 
@@ -130,5 +130,5 @@ def test_a_config_file_does_not_bring_code_either(crashed, tmp_path, monkeypatch
     config["env"], config["rules"] = "gym/evil_config:Env", {"class": "GymRules"}
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert main(["train", "--config", str(tmp_path / "config.json")]) == 2
-    assert "not imported because a file names it; if you trust it, add evil_config:Env" in capsys.readouterr().err
+    assert "imported only if you name it yourself; if you trust it, add evil_config:Env" in capsys.readouterr().err
     assert "evil_config" not in sys.modules

@@ -243,9 +243,9 @@ def test_code_that_a_file_names_is_not_imported(trained, tmp_path):
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     config["env"] = "gym/tests.web.no_such_module:Env"
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match="not imported because a file names it"):
+    with pytest.raises(UserError, match="imported only if you name it yourself"):
         open_agent(Root(tmp_path), "run", "weights")
-    with pytest.raises(UserError, match="not imported because a file names it"):
+    with pytest.raises(UserError, match="imported only if you name it yourself"):
         open_agent(Root(tmp_path), "run", "weights", ("another.module:Env",))
 
 
