@@ -13,7 +13,7 @@ from c2d.training.session import Session
 from tests.training.short_runs import short_config
 
 ROOT = Path(c2d.__file__).parent
-MOST_FILES = 16
+MOST_FILES = 12
 
 
 def files_that_run(work):
