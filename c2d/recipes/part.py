@@ -10,7 +10,7 @@
         def build(self, features, actions, style): ...  # imports PyTorch here, so that reading a config does not
 
 Options, JSON, validation and `c2d recipes --parts` are derived from it. A user's part has no `name`: it is called
-`my_module:MyHead`. docs/extending.md has one of each kind.
+`my_module:MyHead`. docs/extending.md has examples.
 """
 
 from __future__ import annotations
