@@ -11,6 +11,10 @@ from typing import Annotated, Literal
 from c2d.errors import UserError
 from c2d.validation import COUNT, FRACTION, UNITS_OR_0, between
 
+# What becomes of the transition at which an episode was truncated (`learner_view` in `replay/buffer.py`):
+#   drop       it is not stored (the paper)
+#   bootstrap  it is stored and bootstraps from the true final observation
+#   terminal   it is stored as if the episode had ended by itself
 Truncation = Literal["drop", "bootstrap", "terminal"]
 Resize = Literal["area", "linear", "nearest"]
 TRUNCATIONS: tuple[Truncation, ...] = ("drop", "bootstrap", "terminal")

@@ -6,22 +6,17 @@ rings of `ring.py`, one ring per stream, and reads n-step batches from them; one
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from c2d.envs.protocols import TRUNCATIONS
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.replay.ring import Ring, Slots
 from c2d.types import Batch, ResetFrame, Step
-
-# What becomes of the transition at which an episode was truncated:
-#   drop       it is not stored (the paper)
-#   bootstrap  it is stored and bootstraps from the true final observation
-#   terminal   it is stored as if the episode had ended by itself
-Truncation = Literal["drop", "bootstrap", "terminal"]
 
 
 class Seen(NamedTuple):
@@ -55,8 +50,8 @@ class Replay:
         sampler: Sampler | None = None,  # for the same capacity and streams; None: uniform
         streams: int = 1,
     ) -> None:
-        if truncation not in get_args(Truncation):
-            raise UserError(f'truncation is "{truncation}"; accepted: {", ".join(get_args(Truncation))}')
+        if truncation not in TRUNCATIONS:
+            raise UserError(f'truncation is "{truncation}"; accepted: {", ".join(TRUNCATIONS)}')
         if n_step < 1:
             raise UserError(f"n_step is {n_step}; accepted: at least 1")
         if not 0.0 <= gamma <= 1.0:
