@@ -202,7 +202,7 @@ def from_json(value: Any) -> Any:
     cls: Any = (_CLASSES.get(kind) or find_json_class(kind)) if isinstance(kind, str) else None
     if cls is None:
         accepted = ", ".join([*_CLASSES, *(json_name(part) for parts in PARTS.values() for part in parts.values())])
-        raise UserError(f'config holds an object of unknown class "{str(kind)[:80]}"; classes: {accepted}')
+        raise UserError(f'config holds an object of unknown class "{str(kind)[:80]}"; accepted: {accepted}')
     known = {f.name for f in dataclasses.fields(cls)}
     given = {key: item for key, item in value.items() if key != "class"}
     for key in given:

@@ -38,10 +38,10 @@ def main(arguments: Sequence[str]) -> None:
     )
     chosen = options(Recipes, list(arguments), "c2d recipes", text)
     if len(chosen.names) > 2:
-        raise UserError(f"c2d recipes takes up to two names, not {len(chosen.names)}")
+        raise UserError(f"c2d recipes got {len(chosen.names)} names; accepted: up to two")
     if chosen.parts:
         if chosen.names:
-            raise UserError("c2d recipes takes names or --parts, not both")
+            raise UserError("c2d recipes got names and --parts; accepted: only one of the two")
         _list_parts(chosen.trust)
     elif chosen.names:
         _compare(chosen.names, chosen.env)
@@ -119,7 +119,7 @@ def _choices(cls: type, field: str) -> str:
 
 
 def help_texts(cls: type) -> dict[str, str]:
-    """The docstrings under the fields of a class and its bases; none where the source is not at hand."""
+    """The docstrings under the fields of a class and its bases; none where there is no source."""
     texts: dict[str, str] = {}
     for base in reversed(cls.__mro__[:-1]):
         try:

@@ -87,7 +87,7 @@ def _misread_switch(switches: set[str], arguments: list[str], complaint: str) ->
     """A better message if the complaint is about the word after a switch."""
     for word, value in pairwise(arguments):
         if word in switches and complaint == f"Unrecognized options: {value}":
-            return f'{word} takes True or False, not "{value}"'
+            return f'{word} is "{value}"; accepted: True, False'
     return None
 
 

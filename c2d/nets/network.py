@@ -167,7 +167,7 @@ class ConvEncoder(nn.Module):
                 other = "--encoder minatar or " if layers[0][1] > 3 else ""  # that one's kernel is the smallest
                 raise UserError(
                     f"observation of {obs_shape[1]}×{obs_shape[2]} pixels is too small for this encoder; "
-                    f"use {other}an environment with larger images (84×84 is usual)"
+                    f"accepted: {other}an environment with larger images (84×84 is usual)"
                 )
             self.convolutions.append(nn.Conv2d(channels, out, kernel, stride))
             self.activations.append(PlainReLU() if norm == "none" else BatchNormReLU(norm, out, width))

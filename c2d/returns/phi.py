@@ -36,9 +36,9 @@ def scaled_h(beta: float = 1.99, eps: float = 1e-3) -> Phi:
           and |x| = s(s+2). Below v = ±2s, so that x = v + v|v|/4. Valid for ε = 0 too.
     """
     if not (math.isfinite(beta) and beta > 0):
-        raise UserError(f"beta of the homeomorphism is {beta}: it must be a finite number above 0.")
+        raise UserError(f"beta of the homeomorphism is {beta}; accepted: a finite number greater than 0")
     if not (math.isfinite(eps) and eps >= 0):
-        raise UserError(f"eps of the homeomorphism is {eps}: it must be a finite number, 0 or above.")
+        raise UserError(f"eps of the homeomorphism is {eps}; accepted: a finite number, 0 or greater")
     half_b = beta * (1 + 2 * eps) / 4  # v = y / (half_b + √(half_b² + slope·|y|))
     square, slope = half_b**2, eps * beta / 4
 

@@ -107,9 +107,9 @@ def test_config_file_then_settings(tmp_path):
         (["breakout", "--rules.sticky", "2"], "from 0 to 1"),
         (["breakout", "--rules.frame-size", "20"], "too small"),
         (["gym/CartPole-v1", "--noisy", "--iterations", "0"], "--iterations is 0"),  # a switch alone is understood
-        (["gym/CartPole-v1", "--noisy", "maybe"], '--noisy takes True or False, not "maybe"'),
+        (["gym/CartPole-v1", "--noisy", "maybe"], '--noisy is "maybe"; accepted: True, False'),
         (["breakout", "--rules.sticky", "2"], "--rules.sticky is 2.0; accepted: a probability from 0 to 1"),
-        (["gym/CartPole-v1", "--tensorboard", "maybe"], '--tensorboard takes True or False, not "maybe"'),
+        (["gym/CartPole-v1", "--tensorboard", "maybe"], '--tensorboard is "maybe"; accepted: True, False'),
         (["gym/CartPole-v1", "--device", "nonsense"], "--device is \"nonsense\"; accepted: cpu, cuda, cuda:1"),
         (["gym/CartPole-v1", "--device", "cuda:99"], "--device is \"cuda:99\"; accepted: cpu, cuda, cuda:1"),
         (["gym/CartPole-v1", "--device", "meta"], "--device is \"meta\"; accepted: cpu, cuda, cuda:1"),

@@ -80,7 +80,7 @@ def edited(path, *keys, value):
         (("recipe", "encoder", "widths"), 3, r"3 for widths in Mlp"),
         (("recipe", "optim", "eps_form"), "jax", r"'jax' for eps_form in Adam; accepted: keras, torch"),
         (("recipe", "head", "atom"), 3, r'unknown setting "atom" in Conjugated\. Did you mean'),
-        (("recipe", "head", "class"), "os.system", r'unknown class "os\.system"; classes: Config'),
+        (("recipe", "head", "class"), "os.system", r'unknown class "os\.system"; accepted: Config'),
         (("recipe", "head", "class"), ["x"], r"cannot be read|unknown class"),
         (
             ("recipe", "head"),
