@@ -1,4 +1,4 @@
-"""Limits of settings, written beside their types: `atoms: Annotated[int, UNITS] = 51`."""
+"""Limits of settings, written next to their types: `atoms: Annotated[int, UNITS] = 51`."""
 
 from __future__ import annotations
 

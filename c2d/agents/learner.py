@@ -238,7 +238,7 @@ class FusedAdam(_Moments):
             amsgrad=False,
             maximize=False,
         )
-        increment_version(self.parameters)  # the kernel itself does not tell that it changed them
+        increment_version(self.parameters)  # the kernel itself does not mark them as changed
         return norm
 
 

@@ -136,7 +136,7 @@ class GymnasiumEnv:
         }
 
     @property
-    def pictures_per_second(self) -> float | None:
+    def render_fps(self) -> float | None:
         """Frames per second at which the environment asks to be shown, if it states a rate."""
         rate = (getattr(self._env, "metadata", None) or {}).get("render_fps")
         return float(rate) if isinstance(rate, int | float) and rate > 0 else None

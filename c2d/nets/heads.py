@@ -30,7 +30,7 @@ class PlainLinear(nn.Linear):
 class NoisyLinear(nn.Module):
     """A dense layer with factorized Gaussian noise on its weights (Fortunato et al. 2018, Eqs. 10 and 11).
 
-    weight + sigma_weight ⊙ f(ε')f(ε)ᵀ, f(x) = sign(x)√|x|, drawn anew in each pass, once for the whole batch.
+    weight + sigma_weight ⊙ f(ε')f(ε)ᵀ, f(x) = sign(x)√|x|, drawn again in each pass, once for the whole batch.
     Without a generator the weights are their means.
     """
 

@@ -34,7 +34,7 @@ from c2d.recipes.recipe import Recipe
 # ---------------------------------------------------------------------------------------------------------- C2D
 
 # C2D as the authors ran it (paper, appendix tables; normalization, initialization and Adam's form from their code).
-# Every value is a default of `parts.py` and `recipe.py`, with the paper's symbols beside it.
+# Every value is a default of `parts.py` and `recipe.py`, with the paper's symbol in its help text.
 C2D = Recipe()
 
 # The paper's wording: batch normalization per channel.

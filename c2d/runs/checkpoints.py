@@ -434,7 +434,7 @@ def network_arrays(arrays: dict[str, NDArray[Any]], name: str) -> dict[str, NDAr
 
 
 def _upgraded(state: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
-    """A checkpoint of format 1 in today's form. It had one stream, and the prefix of an array told whose it was."""
+    """A checkpoint of format 1, with one stream and arrays named session.*, newest.* or sampler.*, in today's form."""
     parts: dict[str, dict[str, NDArray[Any]]] = {"session": {}, "newest": {}, "sampler": {}}
     for name, array in arrays.items():
         part, _, rest = name.partition(".")

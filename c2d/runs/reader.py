@@ -92,7 +92,7 @@ class LineReader:
 
     def read_all(self) -> Iterator[tuple[int, bytes]]:
         """Every whole line of the file with its number, from 1 on. OSError if the file cannot be read."""
-        os.close(self._root.open(*self._parts))  # tells why it cannot be
+        os.close(self._root.open(*self._parts))  # raises the reason why it cannot be read
         while True:
             lines = self.advance(Budget(size=_LARGEST))
             yield from enumerate(lines, self.line - len(lines) + 1)
@@ -303,7 +303,7 @@ def canonical_records(file: Path) -> bytes:
 
 
 def last_game_step(end: bytes) -> int:
-    """The step at which the last whole game ended, by the last bytes of `episodes.csv`; 0 if they do not tell."""
+    """The step at which the last whole game ended, by the last bytes of `episodes.csv`; 0 if they do not show it."""
     try:
         return int(end.rpartition(b"\n")[0].rpartition(b"\n")[2].split(b",")[1])
     except (ValueError, IndexError):

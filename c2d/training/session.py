@@ -1,6 +1,7 @@
 """One run in memory: environments, agent, replay, counters; advanced step by step.
 
-act (ε-greedy) → step the environment → store → every 4th step one update → every 8,000th step copy the target network
+act (ε-greedy) → step the environment → store → every `update_period` steps one update → every `target_period` steps
+copy the target network
 
 `Session` is the cadence: it decides when to act, to learn and to copy. `Rollout`, `Replay` and `Learner` know how.
 """
