@@ -1,8 +1,8 @@
 """Batch normalization of image columns, then ReLU: C2D's own normalization (deviates: D01), which no library has.
 
 Keras normalizes the last axis by default. On channels-first images that is the width, so each image *column* has one
-mean and one variance over batch, height and channels. The C loop saves 5 % of training with one thread and 10 % with
-two (docs/results/kernels.md); F.batch_norm on a permuted view is slower than the twin below.
+mean and one variance over batch, height and channels. The C loop saves about 4 % of training with one thread and 10 %
+with two (docs/results/kernels.md); F.batch_norm on a permuted view is slower than the twin below.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ def column_norm_relu(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tup
     [B, C, H, W], [W], [W] -> [B, C, H, W] in channels-last memory, [W], [W]
     """
     if supports(x, weight):
-        y, statistics = _compiled(x, weight, bias, eps)
-        return y, statistics[0].detach(), statistics[1].detach()
+        y, statistics = torch.ops.c2d.column_norm_relu(x, weight, bias, eps)
+        mean, var, _, _ = statistics.detach().unbind()
+        return y, mean, var
     batch, channels, height, width = x.shape
     if width != len(weight):
         raise RuntimeError(f"images {width} columns wide do not fit a normalization of {len(weight)} columns")
@@ -36,17 +37,26 @@ def column_norm_relu(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tup
 
 def supports(x: Tensor, weight: Tensor) -> bool:
     """Whether the compiled operator takes these: nonempty float32 images on the CPU. [B, C, H, W], [W]"""
-    fits = all(tensor.dtype is torch.float32 and tensor.device.type == "cpu" for tensor in (x, weight))
-    return native.AVAILABLE and fits and x.dim() == 4 and 0 < x.shape[3] == len(weight) < x.numel()
+    on_cpu = x.device.type == weight.device.type == "cpu"
+    fits = x.dim() == 4 and 0 < x.shape[3] == len(weight) < x.numel()
+    return native.AVAILABLE and on_cpu and fits and _float32(x, weight)
 
 
 # ------------------------------------------------------------------------------------------------- compiled operator
 
 
-@torch.library.custom_op("c2d::column_norm_relu", mutates_args=(), device_types="cpu")
-def _compiled(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+# Not `custom_op`, which does the same but imports torch._dynamo at its first call: 0.6 s and 70 MB in every process.
+torch.library.define("c2d::column_norm_relu", "(Tensor x, Tensor weight, Tensor bias, float eps) -> (Tensor, Tensor)")
+torch.library.define(
+    "c2d::column_norm_relu_backward",
+    "(Tensor grad, Tensor x, Tensor weight, Tensor statistics, float eps) -> (Tensor, Tensor, Tensor)",
+)
+
+
+@torch.library.impl("c2d::column_norm_relu", "cpu")
+def _forward(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """-> y, statistics [4, W]: mean, variance, and the scale and shift that y was made with."""
-    _check(x, (weight, bias))
+    _check(x, weight, bias)
     x, weight, bias = _channels_last(x), weight.contiguous(), bias.contiguous()
     y, statistics = torch.empty_like(x), x.new_empty(4, x.shape[3])
     native._column_norm.forward(
@@ -62,13 +72,11 @@ def _compiled(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tens
     return y, statistics
 
 
-@torch.library.custom_op("c2d::column_norm_relu_backward", mutates_args=(), device_types="cpu")
-def _compiled_backward(
-    grad: Tensor, x: Tensor, weight: Tensor, statistics: Tensor, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
+@torch.library.impl("c2d::column_norm_relu_backward", "cpu")
+def _backward(grad: Tensor, x: Tensor, weight: Tensor, statistics: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """-> the gradients of x, weight and bias."""
-    _check(x, (weight, *statistics))
-    if grad.shape != x.shape or len(statistics) != 4 or grad.dtype is not torch.float32:
+    _check(x, weight)
+    if grad.shape != x.shape or statistics.shape != (4, len(weight)) or not _float32(grad, statistics):
         raise ValueError("column_norm_relu_backward takes a float32 gradient like x and statistics [4, W]")
     grad, x, weight, statistics = _channels_last(grad), _channels_last(x), weight.contiguous(), statistics.contiguous()
     grad_x, grad_weight, grad_bias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
@@ -87,13 +95,13 @@ def _compiled_backward(
     return grad_x, grad_weight, grad_bias
 
 
-@_compiled.register_fake
-def _(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+def _forward_fake(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     return torch.empty_like(_channels_last(x)), x.new_empty(4, x.shape[3])
 
 
-@_compiled_backward.register_fake
-def _(grad: Tensor, x: Tensor, weight: Tensor, statistics: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+def _backward_fake(
+    grad: Tensor, x: Tensor, weight: Tensor, statistics: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
     return torch.empty_like(_channels_last(x)), weight.new_empty(len(weight)), weight.new_empty(len(weight))
 
 
@@ -104,18 +112,24 @@ def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, float], output: tuple[
 
 def _gradients(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     x, weight, statistics = ctx.saved_tensors
-    return *_compiled_backward(grad, x, weight, statistics, ctx.eps), None
+    return *torch.ops.c2d.column_norm_relu_backward(grad, x, weight, statistics, ctx.eps), None
 
 
-_compiled.register_autograd(_gradients, setup_context=_keep)
+torch.library.register_fake("c2d::column_norm_relu", _forward_fake)
+torch.library.register_fake("c2d::column_norm_relu_backward", _backward_fake)
+torch.library.register_autograd("c2d::column_norm_relu", _gradients, setup_context=_keep)
 
 
-def _check(x: Tensor, per_column: tuple[Tensor, ...]) -> None:
+def _check(x: Tensor, *per_column: Tensor) -> None:
     """The loops read memory as these shapes say, so nothing else may reach them."""
     if x.dim() != 4 or x.numel() == 0 or any(tensor.shape != x.shape[3:] for tensor in per_column):
         raise ValueError("column_norm_relu takes nonempty images [B, C, H, W] and one weight and bias per column [W]")
-    if any(tensor.dtype is not torch.float32 for tensor in (x, *per_column)):
+    if not _float32(x, *per_column):
         raise ValueError("column_norm_relu takes float32 tensors")
+
+
+def _float32(*tensors: Tensor) -> bool:
+    return all(tensor.dtype is torch.float32 for tensor in tensors)
 
 
 def _channels_last(x: Tensor) -> Tensor:
