@@ -13,10 +13,9 @@ from c2d.files import kind_of
 from c2d.recipes.part import SLOTS, part_name
 from c2d.recipes.user_code import trust
 from c2d.runs.layout import RunDir
-from c2d.training.observer import Observer
+from c2d.training.observers import Observer, TensorBoard
 from c2d.training.progress import ProgressDisplay
 from c2d.training.run import Result, run
-from c2d.training.tensorboard import TensorBoard
 
 
 def train(config: Config | str, progress: bool = True) -> Result:

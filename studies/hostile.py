@@ -635,7 +635,7 @@ def run_study() -> None:
     for module, _ in COMMANDS.values():
         importlib.import_module(module.partition(":")[0])
     import c2d.api
-    import c2d.evaluation.subject
+    import c2d.evaluation.loaded_run
     import c2d.reporting.report
     import c2d.sweep.directory
     import c2d.web.run_index  # noqa: F401  (imported once, before the children)

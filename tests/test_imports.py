@@ -142,3 +142,24 @@ def test_every_module_can_be_imported_and_train_stays_the_function(tmp_path):
         )
         assert result.state == "finished"
     assert callable(c2d.train) and c2d.train.__module__ == "c2d.api"
+
+
+def test_no_two_modules_or_public_classes_share_a_name():
+    """A command of the same name as what it calls is fine."""
+    modules, classes = {}, {}
+    for path in FILES:
+        if path.stem != "__init__" and part_of(path) != "cli":
+            modules.setdefault(path.stem, []).append(str(path))
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                classes.setdefault(node.name, []).append(str(path))
+    assert {name: places for name, places in (modules | classes).items() if len(places) > 1} == {}
+
+
+def test_there_are_few_files_and_none_is_tiny():
+    """Fewer, fuller files: a reader opens few of them."""
+    lengths = {path: len(path.read_text().splitlines()) for path in FILES if path.read_text().strip()}
+    assert len(lengths) <= 125
+    reasons = {"seeding.py", "errors.py"}  # each is used by everything and depends on nothing
+    small = [path for path, length in lengths.items() if length < 40 and path.name not in {"__init__.py", *reasons}]
+    assert small == []

@@ -10,9 +10,8 @@ import safetensors
 import safetensors.torch
 import torch
 
-from c2d.agents.build import build_network, build_phi
+from c2d.agents.build import build_network, build_phi, most_network_bytes, network_bytes
 from c2d.agents.rollout import Actor, epsilon_greedy
-from c2d.agents.sizes import most_network_bytes, network_bytes
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.files import kind_of, read_file

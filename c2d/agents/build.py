@@ -1,21 +1,28 @@
-"""From a recipe to objects. Each part builds itself (`c2d/recipes/parts.py`); here they are put together."""
+"""The only place that turns a recipe into objects: networks, learner, replay; and what they would take in memory."""
 
 from __future__ import annotations
 
+import math
+from contextlib import suppress
+from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from c2d.agents.learner import Learner, Optimizer
-from c2d.agents.sizes import check_network
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
+from c2d.formatting import size
 from c2d.nets.heads import Head, Style
 from c2d.nets.network import Encoder, ValueNetwork, initialize
+from c2d.recipes import parts as spec
 from c2d.recipes.part import PARTS, EncoderSpec, part_name
 from c2d.recipes.recipe import Recipe
+from c2d.recipes.user_code import is_user_code
 from c2d.replay.buffer import Replay
+from c2d.replay.ring import compressed
 from c2d.types import Phi
 
 
@@ -114,3 +121,130 @@ def build_replay(recipe: Recipe, env: EnvSpec, truncation: str, compress: bool |
 
 def parameter_count(network: nn.Module) -> int:
     return sum(p.numel() for p in network.parameters())
+
+
+_CERTAIN = 1 << 30  # bytes; nothing below is rejected
+_LAYERS = 12  # no network has more weights than this many layers from its widest to its second widest
+_UNITS = ("hidden", "embedding", "cosines")  # settings that are widths of layers
+_NETWORKS = 5  # copies in training: online weights, target weights, gradients, two moments
+
+
+def check_network(recipe: Recipe, env: EnvSpec, networks: int = 1) -> None:
+    """Reject a network that does not fit into memory."""
+    if networks * most_network_bytes(recipe, env) > max(_CERTAIN, available_memory()):
+        needed = networks * network_bytes(recipe, env)
+        _require_memory(needed, "its networks", "widths, units and atoms under --encoder and --head")
+
+
+def check_training(recipe: Recipe, env: EnvSpec, compress: bool | None) -> None:
+    """Reject networks, a batch or a replay that do not fit into memory."""
+    check_network(recipe, env, _NETWORKS)
+    _require_memory(update_bytes(recipe, env), "one update", "--schedule.batch-size, or atoms under --head")
+    capacity = recipe.schedule.replay_capacity
+    slot = 10 + 8 * compressed(env.frame_bytes, capacity, compress) + 32  # without the frames, which come later
+    _require_memory(slot * capacity, "its empty replay", "--schedule.replay-capacity")
+
+
+def most_network_bytes(recipe: Recipe, env: EnvSpec) -> int:
+    """An upper bound on the bytes of one network, quickly. The count is exact if a part is the user's own."""
+    if any(is_user_code(part_name(part)) for part in (recipe.encoder, recipe.head)):
+        return network_bytes(recipe, env)
+    wide = sorted(_widths(recipe, env), reverse=True)
+    layers = _LAYERS + len(getattr(recipe.encoder, "widths", ()))
+    return 4 * (layers * wide[0] * wide[1] * (2 if recipe.noisy else 1) + _convolutions(recipe, env))
+
+
+def network_bytes(recipe: Recipe, env: EnvSpec) -> int:
+    """The bytes of one network, exactly: built without memory for its weights, which takes a second at first."""
+    import torch
+
+    from c2d.agents.build import build_parts
+    from c2d.nets.network import ValueNetwork
+
+    try:
+        with torch.device("meta"):
+            parts = build_parts(recipe, env)
+        network = ValueNetwork(*parts)
+        return sum(tensor.nbytes for tensor in (*network.parameters(), *network.buffers()))
+    except (RuntimeError, TypeError, OverflowError):  # more than can be counted, or a user's part that needs values
+        return 0 if any(is_user_code(part_name(part)) for part in (recipe.encoder, recipe.head)) else 1 << 62
+
+
+def update_bytes(recipe: Recipe, env: EnvSpec) -> int:
+    """About the bytes that one gradient step takes in addition to the networks."""
+    batch, atoms = recipe.schedule.batch_size, _atoms(recipe)
+    rows = batch * recipe.head.rows
+    pairs = atoms * atoms if "fractions" in recipe.loss.needs else 0
+    law = env.actions * (1 if rows > batch else atoms)
+    units = law + getattr(recipe.head, "hidden", 0) + getattr(recipe.head, "embedding", 0)
+    return 4 * (3 * rows * units + 3 * batch * pairs + 4 * batch * math.prod(env.obs_shape))
+
+
+def _require_memory(needed: int, what: str, settings: str) -> None:
+    if needed <= _CERTAIN:
+        return
+    free = available_memory()
+    if needed > free:
+        raise UserError(
+            f"{what} may take {size(needed)} of memory, and {size(max(free, 0))} are free; lower {settings}"
+        )
+
+
+def _atoms(recipe: Recipe) -> int:
+    return max((value for name, value in asdict(recipe.head).items() if name.endswith("atoms") and value), default=1)
+
+
+def _widths(recipe: Recipe, env: EnvSpec) -> list[int]:
+    """Inputs and outputs of the dense layers."""
+    encoder: Any = recipe.encoder
+    widths = [env.actions * _atoms(recipe)]
+    widths += [getattr(recipe.head, field.name) for field in fields(recipe.head) if field.name in _UNITS]
+    if isinstance(encoder, spec.Mlp):
+        return [*widths, math.prod(env.obs_shape), *encoder.widths]
+    pixels = math.prod(side // 8 + 1 for side in env.frame_shape[1:])  # of the last feature map
+    if isinstance(encoder, spec.MinAtar):
+        return [*widths, encoder.channels * math.prod(env.frame_shape[1:])]
+    return [*widths, (32 * encoder.scale if isinstance(encoder, spec.Impala) else 64) * pixels]
+
+
+def _convolutions(recipe: Recipe, env: EnvSpec) -> int:
+    """At most how many weights the convolutions and their normalization have."""
+    encoder: Any = recipe.encoder
+    largest = {spec.MinAtar: 0, spec.Impala: 32 * getattr(encoder, "scale", 0), spec.Mlp: 0}.get(type(encoder), 64)
+    out = max(largest, getattr(encoder, "channels", 0))
+    return 64 * out * env.obs_shape[0] + 15 * 16 * largest**2 + 4 * sum(env.frame_shape) + (1 << 18)
+
+
+def available_memory(root: Path = Path("/")) -> int:
+    """Bytes that programs on this machine can still allocate, or the container's limit if that is lower.
+
+    Where the system does not tell, everything counts as available.
+    """
+    group = root / "sys/fs/cgroup"
+    free = 1 << 62
+    with suppress(OSError, ValueError, KeyError):
+        free = _table(root / "proc/meminfo")["MemAvailable:"] * 1024
+    with suppress(OSError, ValueError, KeyError):
+        used = int((group / "memory.current").read_text()) - _table(group / "memory.stat")["inactive_file"]
+        free = min(free, int((group / "memory.max").read_text()) - used)  # cached files give way to programs
+    return free
+
+
+def _table(path: Path) -> dict[str, int]:
+    """The lines that begin with a name and a whole number."""
+    return {words[0]: int(words[1]) for words in map(str.split, path.read_text().splitlines()) if len(words) > 1}
+
+
+def prepare_torch(device: str, threads: int | None = None) -> int:
+    """Check the device and set the threads, if given; returns the number of threads in use."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+    try:
+        torch.zeros(1, device=device).item()  # a device without data ("meta") fails too
+    except (RuntimeError, AssertionError) as error:
+        kind = device.partition(":")[0]
+        reason = f" ({str(error).splitlines()[0]})" if kind in ("cuda", "mps", "xpu") else ""
+        raise UserError(
+            f'--device is "{device}"; accepted: cpu, cuda, cuda:1, as far as PyTorch finds them here{reason}'
+        ) from None
+    return torch.get_num_threads()

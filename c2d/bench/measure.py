@@ -16,8 +16,17 @@ from typing import Any
 
 import torch
 
-from c2d.bench.loop import emulation, loop_config, peak_memory_mb, stages, window
-from c2d.bench.machine import BareEmulator, calibrate_machine, gflops, load_average
+from c2d.bench.loop import (
+    BareEmulator,
+    calibrate_machine,
+    emulation,
+    gflops,
+    load_average,
+    loop_config,
+    peak_memory_mb,
+    stages,
+    window,
+)
 from c2d.config import Config
 from c2d.envs.names import resolve
 from c2d.envs.protocols import AtariRules

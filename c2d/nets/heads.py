@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from c2d.native.dense import dense
+from c2d.native.operations import dense
 from c2d.recipes.part import OptimizerSpec
 from c2d.recipes.parts import RmsProp
 from c2d.types import Purpose, ReturnDist

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from c2d.errors import UserError
-from c2d.native.column_norm import column_norm_relu
+from c2d.native.operations import column_norm_relu
 from c2d.nets.heads import Head
 from c2d.types import Purpose, ReturnDist
 

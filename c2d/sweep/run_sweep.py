@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
-from c2d.agents.sizes import available_memory
+from c2d.agents.build import available_memory
 from c2d.errors import UserError
 from c2d.files import open_own
 from c2d.formatting import is_or_are, plural, size

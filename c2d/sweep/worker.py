@@ -24,7 +24,7 @@ from c2d.runs.checkpoints import Checkpoints
 from c2d.runs.layout import RunDir
 from c2d.runs.lock import InUse, locked
 from c2d.sweep.transfer import FileChunk, RunReceiver, RunSender, SentFiles
-from c2d.training.observer import Observer
+from c2d.training.observers import Observer
 from c2d.training.process import keep_memory
 from c2d.training.run import run
 from c2d.training.session import Session

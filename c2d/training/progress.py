@@ -16,7 +16,7 @@ from rich.text import Text
 from c2d.formatting import printable
 from c2d.runs import records
 from c2d.runs.layout import RunDir
-from c2d.training.observer import Observer
+from c2d.training.observers import Observer
 from c2d.training.session import Session
 from c2d.types import GameEnd
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Literal, NamedTuple
 
+from c2d.agents.build import prepare_torch
 from c2d.config import Checkpointing, Config, to_json, validate
-from c2d.devices import prepare_torch
 from c2d.envs.trial import why_not_exact
 from c2d.errors import NotSaved, UserError
 from c2d.files import kind_of, read_end
@@ -20,7 +20,7 @@ from c2d.runs.layout import EPISODES_HEADER, RunDir
 from c2d.runs.lock import Heartbeat, InUse, locked
 from c2d.runs.reader import has_records, last_game_step
 from c2d.runs.records import IterationRecord, LineFile, Measured, RunHeader, line_of
-from c2d.training.observer import EventLog, Observer, ObserverList
+from c2d.training.observers import EventLog, Observer, ObserverList
 from c2d.training.passport import machine, passport, versions
 from c2d.training.process import check_space, stop_requests
 from c2d.training.resume import config_of, continue_from, reject_differences, why_inexact

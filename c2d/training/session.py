@@ -15,10 +15,9 @@ from typing import Any
 
 import torch
 
-from c2d.agents.build import build_learner, build_replay
+from c2d.agents.build import build_learner, build_replay, check_training
 from c2d.agents.learner import linear
 from c2d.agents.rollout import Actor, Rollout, Stream
-from c2d.agents.sizes import check_training
 from c2d.config import Config
 from c2d.envs.make import make
 from c2d.envs.spec import ReplayMismatch

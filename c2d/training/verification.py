@@ -24,7 +24,7 @@ from c2d.errors import UserError
 from c2d.recipes.user_code import TRUSTED
 from c2d.runs.layout import RunDir
 from c2d.runs.reader import canonical_records
-from c2d.training.observer import Observer
+from c2d.training.observers import Observer
 from c2d.training.process import keep_memory
 from c2d.training.run import run
 from c2d.training.session import Session

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from c2d.agents import sizes
+from c2d.agents import build as sizes
 from c2d.agents.build import build_network
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError

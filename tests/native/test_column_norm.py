@@ -9,7 +9,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from c2d import native
-from c2d.native import column_norm
+from c2d.native import operations as column_norm
 from c2d.nets.network import BatchNormReLU
 
 needs_compiled = pytest.mark.skipif(
@@ -103,7 +103,7 @@ def test_images_of_another_width_are_rejected(purpose):
     with torch.no_grad(), pytest.raises(RuntimeError):
         norm(images(2, 16, 3, 6), purpose)
     assert torch.equal(norm.running_mean, before)
-    assert not column_norm.supports(images(2, 16, 3, 4), norm.half().weight)
+    assert not column_norm.supports_column_norm(images(2, 16, 3, 4), norm.half().weight)
 
 
 @needs_compiled
@@ -160,3 +160,15 @@ def test_an_older_module_or_the_switch_leaves_the_twins(set_first, available):
         [sys.executable, "-c", f"{code}; print(native.AVAILABLE)"], capture_output=True, text=True, check=True, cwd=root
     )
     assert told.stdout.split() == [str(available)]
+
+
+@needs_compiled
+def test_the_compiler_is_not_loaded_for_training():
+    """It takes half a second and 70 MB in every process."""
+    code = (
+        "import sys, torch; from c2d.nets.network import BatchNormReLU; x = torch.ones(2, 3, 5, 4, requires_grad=True);"
+        "BatchNormReLU('column', 3, 4)(x, 'predict').sum().backward(); print('torch._dynamo' in sys.modules)"
+    )
+    root = Path(native.__file__).parents[2]
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
+    assert told.stdout.split() == ["False"]

@@ -14,10 +14,10 @@ from c2d.runs import records
 from c2d.runs.confined import Root
 from c2d.runs.reader import read_iterations
 from c2d.runs.records import Chart, IterationRecord, Measured, RunHeader, charts, metric, metrics
+from c2d.training.observers import TensorBoard
 from c2d.training.progress import ProgressDisplay
 from c2d.training.run import run
 from c2d.training.session import Session, Tally
-from c2d.training.tensorboard import TensorBoard
 from c2d.types import Update
 from c2d.web.run_index import RunIndex
 from tests.training.short_runs import short_config

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 import c2d
 from c2d.config import from_json, to_json
-from c2d.evaluation.subject import open_run
+from c2d.evaluation.loaded_run import open_run
 from c2d.reporting.local_runs import read_local_runs
 from c2d.runs.checkpoints import Checkpoints
 from c2d.runs.confined import Root

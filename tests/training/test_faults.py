@@ -247,7 +247,7 @@ def test_a_disk_that_is_full_at_the_start_gets_one_line(tmp_path, monkeypatch):
 
 
 def test_tensorboard_that_cannot_write_does_not_stop_training(tmp_path, monkeypatch, capsys):
-    from c2d.training.tensorboard import TensorBoard
+    from c2d.training.observers import TensorBoard
 
     class Refusing:
         def __init__(self, *_, **__): ...

@@ -14,7 +14,7 @@ from c2d.runs.layout import RunDir
 from c2d.runs.reader import canonical_records, read_records
 from c2d.runs.records import RunHeader
 from c2d.training import run as run_module
-from c2d.training.observer import Observer
+from c2d.training.observers import Observer
 from c2d.training.resume import differences, fork, why_inexact
 from c2d.training.session import Session
 from c2d.training.verification import digests

@@ -24,8 +24,7 @@ from c2d.replay.buffer import Seen
 from c2d.runs.confined import Root
 from c2d.web.lens.load import open_agent
 from c2d.web.lens.messages import unpack
-from c2d.web.lens.player import Player
-from c2d.web.lens.target import bellman_target
+from c2d.web.lens.player import Player, bellman_target
 from tests.cli.tiny_runs import tiny_run
 
 

@@ -69,7 +69,7 @@ class LensConnection:
             "PYGAME_HIDE_SUPPORT_PROMPT": "1",
         }
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "c2d.web.lens.process",
+            sys.executable, "-m", "c2d.web.lens.agent_process",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment,
             start_new_session=True,  # Ctrl-C reaches only the server, which ends it
         )  # fmt: skip

@@ -21,7 +21,7 @@ from c2d.training.passport import passport
 
 
 @dataclass(frozen=True)
-class Subject:
+class LoadedRun:
     """What is evaluated: an agent, its run, and the environment."""
 
     run_dir: RunDir
@@ -50,7 +50,7 @@ class Subject:
         return bool(self.run_dir.read_json(self.run_dir.passport).get("hash") == self.passport["hash"])
 
 
-def open_run(path: str | Path, env: str | None = None, device: str = "cpu", cap_steps: int | None = None) -> Subject:
+def open_run(path: str | Path, env: str | None = None, device: str = "cpu", cap_steps: int | None = None) -> LoadedRun:
     """Read a run. A class of the user's own is imported only if `env` names it: never because a file does.
 
     `cap_steps` replaces the run's own.
@@ -65,7 +65,7 @@ def open_run(path: str | Path, env: str | None = None, device: str = "cpu", cap_
         config = replace(config, rules=replace(config.rules, cap_steps=cap_steps))
     steps, iterations = _trained(run_dir)
     name = resolve(config.env if env is None else env).canonical
-    return Subject(run_dir, config, load(path, device), name, steps, iterations)
+    return LoadedRun(run_dir, config, load(path, device), name, steps, iterations)
 
 
 def _config(run_dir: RunDir) -> Config:

@@ -1,18 +1,77 @@
-"""TensorBoard scalars: every finished game, and every iteration."""
+"""What watches a run: the interface of observers, the log of its events, and TensorBoard scalars."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from c2d.errors import UserError
 from c2d.runs import records
 from c2d.runs.layout import RunDir
-from c2d.training.observer import Observer
 from c2d.training.session import Session
 from c2d.types import GameEnd
+
+
+class Observer:
+    """Watches a run; none of its methods may alter it. Override what you need."""
+
+    def begin(self, session: Session, run_dir: RunDir, header: dict[str, Any]) -> None: ...
+    def notice(self, text: str, warning: bool = False) -> None: ...
+    def stepped(self, session: Session, game: GameEnd | None) -> None: ...
+    def iterated(self, record: dict[str, Any]) -> None: ...
+    def end(self, summary: dict[str, Any]) -> None: ...
+
+
+class ObserverList(Observer):
+    """Several observers as one. Notices from before `begin` are passed on after it."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self.observers = observers
+        self._early: list[tuple[str, bool]] | None = []
+
+    def begin(self, session: Session, run_dir: RunDir, header: dict[str, Any]) -> None:
+        for observer in self.observers:
+            observer.begin(session, run_dir, header)
+        early, self._early = self._early or [], None
+        for text, warning in early:
+            self.notice(text, warning)
+
+    def notice(self, text: str, warning: bool = False) -> None:
+        if self._early is not None:
+            self._early.append((text, warning))
+            return
+        for observer in self.observers:
+            observer.notice(text, warning)
+
+    def warn(self, text: str) -> None:
+        self.notice(text, warning=True)
+
+    def stepped(self, session: Session, game: GameEnd | None) -> None:
+        for observer in self.observers:
+            observer.stepped(session, game)
+
+    def iterated(self, record: dict[str, Any]) -> None:
+        for observer in self.observers:
+            observer.iterated(record)
+
+    def end(self, summary: dict[str, Any]) -> None:
+        for observer in self.observers:
+            observer.end(summary)
+
+
+class EventLog(Observer):
+    """Keeps warnings in the run's events.jsonl, so that they can be read when the terminal is gone."""
+
+    def begin(self, session: Session, run_dir: RunDir, header: dict[str, Any]) -> None:
+        self._run_dir = run_dir
+
+    def notice(self, text: str, warning: bool = False) -> None:
+        if warning:
+            self._run_dir.log_event({"event": "warning", "text": text, "time": time.time()})
+
 
 _PERIOD = 1_000  # training steps between points of the quick curves
 

@@ -1,4 +1,4 @@
-"""The process in which the agents of the lens play: `python -m c2d.web.lens.process`.
+"""The process in which the agents of the lens play: `python -m c2d.web.lens.agent_process`.
 
 Commands arrive as JSON lines on standard input; messages leave on standard output, each preceded by its length as u32
 little-endian. The process ends when its input ends, and so with the server in any case.
