@@ -44,7 +44,7 @@ class Config:
     """One run: an environment and its rules, a recipe, a seed, and where results go."""
 
     env: tyro.conf.Positional[str]
-    """Environment, by any name that `c2d.envs.names.resolve` understands."""
+    """Environment: breakout, minatar/breakout, gym/CartPole-v1, toy/bimodal, or your own as my_module:MyEnv."""
     recipe_name: Annotated[str, tyro.conf.arg(name="recipe")] = "c2d"
     """The row that defines the algorithm: c2d, iqn, rainbow, ...; `c2d recipes` lists them."""
     protocol: str = "c2d-paper"
