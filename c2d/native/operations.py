@@ -3,8 +3,9 @@
 Column normalization: batch normalization of image columns, then ReLU. C2D's own normalization (deviates: D01), which no
 library has.
 Keras normalizes the last axis by default. On channels-first images that is the width, so each image *column* has one
-mean and one variance over batch, height and channels. The C loop saves about 4 % of training with one thread and 10 %
-with two (docs/results/kernels.md); F.batch_norm on a permuted view is slower than the twin below.
+mean and one variance over batch, height and channels. The C loop saves 3 to 6 % of training with one thread
+(docs/results/kernels.md) and saved 10 to 12 % with two (docs/results/kernels-removed.md). F.batch_norm on a permuted
+view is slower than the twin below.
 
 Dense layers with few rows and many weights: the layer behind the convolutions, in batches of 32.
 The matrix product that PyTorch calls first copies the weights into another order, which takes as long as the product

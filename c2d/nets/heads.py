@@ -99,6 +99,8 @@ class Output(nn.Module):
     taken away, so that the two parts are determined by their sum.
     """
 
+    initial_scale = 1.0  # factor on the initial weights (network.py)
+
     def __init__(self, inputs: int, actions: int, size: int, style: Style) -> None:
         super().__init__()
         self.actions, self.size = actions, size
@@ -347,6 +349,7 @@ class ConjugatedHead(Head):
         c: float = 5.0,
         hidden: int = 512,
         embedding: int = 512,
+        initial_scale: float = 1.0,
         train_alpha: bool = True,
         train_atoms: bool = True,
     ) -> None:
@@ -360,6 +363,7 @@ class ConjugatedHead(Head):
         if train_atoms:
             self.embedding = style.linear(actions * atoms, embedding) if embedding else None
             self.support = Output(embedding + hidden, actions, atoms, style)
+            self.support.initial_scale = initial_scale
         self.grid: Tensor
         self.register_buffer("grid", torch.linspace(-1.0, 1.0, atoms), persistent=False)
 

@@ -291,7 +291,8 @@ def initialize(module: nn.Module, rng: torch.Generator, how: Initializer = "glor
 
     PyTorch fills new layers from its global generator. So a layer whose weights this function does not know is an
     error: it would keep those. Parameters that start at a constant are named in the layer's `constants`;
-    a layer with a method `initialize(rng)` draws its own, and those of all layers within it.
+    a layer with a method `initialize(rng)` draws its own, and those of all layers within it. Where a module has an
+    `initial_scale`, the weights of the layers directly in it are multiplied by that.
     """
     done: set[int] = set()
     for layer in module.modules():
@@ -310,3 +311,8 @@ def initialize(module: nn.Module, rng: torch.Generator, how: Initializer = "glor
         if unknown:
             names = ", ".join(sorted(unknown))
             raise TypeError(f"{type(layer).__name__} has parameters without a rule for their initial values: {names}")
+    with torch.no_grad():
+        for layer in module.modules():
+            if (scale := getattr(layer, "initial_scale", 1.0)) != 1.0:
+                for inner in layer.children():
+                    inner.weight.mul_(scale)  # type: ignore[operator, union-attr]

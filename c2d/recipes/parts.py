@@ -243,6 +243,8 @@ class Conjugated(HeadSpec, name="conjugated"):
     """Units of the dense layer ψ(s)."""
     embedding: Annotated[int, UNITS_OR_0] = 512
     """Units of the embedding of all probabilities; 0 removes the coupling between probabilities and atoms."""
+    initial_scale: Annotated[float, POSITIVE] = 1.0
+    """Factor on the initial weights of the atoms' output layer. Below 1, a fresh network predicts returns near 0."""
     train_alpha: bool = True
     """Whether α is trained."""
     train_atoms: bool = True

@@ -4,6 +4,8 @@ The authors recorded, over their first iteration of three seeds, smallest atoms 
 of 18.3, 15.8 and 15.4. Normalization per column gives this range; per channel, a wider one.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ import torch
 from c2d.agents.build import build_network
 from c2d.agents.rollout import FrameStack
 from c2d.envs.make import make
+from c2d.recipes.parts import Conjugated
 from c2d.recipes.rows import RECIPES
 
 SEEDS, BATCHES, STEPS = 6, 4, 400
@@ -57,3 +60,19 @@ def test_initial_atoms_lie_where_the_authors_lay(random_play):
     # Measured: 1.65, 1.50 and 1.52 times as wide for three sets of seeds.
     width_ratio = (channel[:, 1] - channel[:, 0]).mean() / (column[:, 1] - column[:, 0]).mean()
     assert width_ratio > 1.25, (column, channel)
+
+
+@pytest.mark.parametrize("changes", [{}, {"dueling": True}, {"noisy": True}])
+def test_the_initial_scale_narrows_fresh_atoms_and_nothing_else(random_play, changes):
+    spec, seen = random_play
+    laws = []
+    for scale in (1.0, 0.05):
+        recipe = replace(RECIPES["c2d"], head=Conjugated(initial_scale=scale), **changes)
+        network = build_network(recipe, spec, torch.Generator().manual_seed(1))
+        laws.append(network(torch.from_numpy(seen[:32]), "target"))
+    bias = max(float(layer.bias.detach().abs().max()) for layer in network.head.support.children())
+    torch.testing.assert_close(laws[0].log_probs, laws[1].log_probs)
+    wide, narrow = (float(law.atoms.std()) for law in laws)
+    assert (
+        0.03 < narrow / wide < 0.08 + (10 * bias / wide)
+    )  # tanh bends the wide ones a little; noisy layers have biases
