@@ -72,6 +72,6 @@ def test_the_initial_scale_narrows_fresh_atoms_and_nothing_else(random_play, cha
         laws.append(network(torch.from_numpy(seen[:32]), "target"))
     bias = max(float(layer.bias.detach().abs().max()) for layer in network.head.support.children())
     torch.testing.assert_close(laws[0].log_probs, laws[1].log_probs)
-    wide, narrow = (float(law.atoms.std()) for law in laws)
+    wide, narrow = (float(law.atoms.detach().std()) for law in laws)
     # tanh bends the wide ones a little, and noisy layers have biases, which are not scaled
     assert 0.03 < narrow / wide < 0.08 + 10 * bias / wide
