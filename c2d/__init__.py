@@ -16,11 +16,10 @@ __version__ = "0.2.0.dev0"
 __all__ = ["Config", "UserError", "default_config", "load", "make", "train"]
 
 if TYPE_CHECKING:
-    from c2d.api import train
+    from c2d.api import load, train
     from c2d.config import Config, default_config
     from c2d.envs.make import make
     from c2d.errors import UserError
-    from c2d.training.rundir import load
 
 _HOMES = {
     "train": "c2d.api",
@@ -28,7 +27,7 @@ _HOMES = {
     "default_config": "c2d.config",
     "make": "c2d.envs.make",
     "UserError": "c2d.errors",
-    "load": "c2d.training.rundir",
+    "load": "c2d.api",
 }
 
 

@@ -1,4 +1,4 @@
-"""Training from Python."""
+"""Training, and reading a trained agent back, from Python."""
 
 from __future__ import annotations
 
@@ -6,16 +6,23 @@ import os
 from dataclasses import replace
 from importlib.util import find_spec
 
+from c2d.agents.agent import Agent
 from c2d.config import Config, default_config, from_json, to_json
 from c2d.errors import UserError
-from c2d.training.observer import Observer
+from c2d.files import kind_of
+from c2d.recipes.part import SLOTS, part_name
+from c2d.recipes.user_code import trust
+from c2d.runs.layout import RunDir
+from c2d.training.observers import Observer, TensorBoard
 from c2d.training.progress import ProgressDisplay
 from c2d.training.run import Result, run
-from c2d.training.tensorboard import TensorBoard
 
 
 def train(config: Config | str, progress: bool = True) -> Result:
-    """Train as `c2d train` does. A name such as "minatar/breakout" stands for its default config."""
+    """Train as `c2d train` does. A name such as "minatar/breakout" stands for its default config.
+
+    Parts of your own in the recipe may be classes of any module: passing them is naming them.
+    """
     checked = _checked(default_config(config) if isinstance(config, str) else config)
     observers: list[Observer] = [ProgressDisplay()] if progress else []
     wanted = checked.tensorboard
@@ -24,11 +31,23 @@ def train(config: Config | str, progress: bool = True) -> Result:
     return run(checked, observers)
 
 
+def load(run: str | os.PathLike[str], device: str = "cpu") -> Agent:
+    """The trained agent of a run directory. Weights are safetensors: reading them runs no code."""
+    directory = RunDir(run)
+    config = directory.read_config()
+    spec = directory.read_spec()
+    if kind_of(directory.weights) is None:
+        raise UserError(f"{directory.path} holds no weights yet: they are written at the end of each iteration")
+    return Agent.from_file(directory.weights, directory.path, config.recipe, spec, device)
+
+
 def _checked(config: Config) -> Config:
-    """The same; refuses, by name, what Python let pass but no file or command line would."""
+    """The same config; rejects values of the wrong type, as for a file or the command line."""
     if not isinstance(config, Config):
-        raise UserError(f"train takes a Config, or the name of an environment, not {config!r}")
+        raise UserError(f"train takes a Config or the name of an environment, not {config!r}")
     if isinstance(config.run_dir, os.PathLike):
         config = replace(config, run_dir=os.fspath(config.run_dir))
     same: Config = from_json(to_json(config))
+    for slot in SLOTS:
+        trust(part_name(getattr(same.recipe, slot)))
     return same

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
@@ -13,26 +15,27 @@ import tyro
 from c2d.envs.make import default_rules, spec_of
 from c2d.envs.names import resolve
 from c2d.envs.protocols import PROTOCOLS, AtariRules, GymRules, MinAtarRules, Rules
-from c2d.errors import UserError, did_you_mean
+from c2d.errors import UserError, did_you_mean, unknown_name
 from c2d.files import SMALL, read_json
-from c2d.recipes import parts as specs
-from c2d.recipes.recipe import PARTS, Recipe, Schedule
-from c2d.recipes.rows import adapt, find
-from c2d.recipes.validation import check_recipe, check_values
+from c2d.recipes.part import PARTS, Part, find_json_class, json_name
+from c2d.recipes.parts import PhiSpec
+from c2d.recipes.recipe import Recipe, Schedule, check_recipe, exchange
+from c2d.recipes.rows import RECIPES, adapt, find
+from c2d.validation import COUNT, COUNT_OR_0, NOT_NEGATIVE, Limit, check_values, option
 
-# Settings that decide where, how fast and how long, but not what: they are no part of a run's identity.
+# Settings that decide where, how fast and how long, but not what: they are not part of a run's identity.
 FREE = ("run_dir", "iterations", "checkpoint", "tensorboard", "compress_replay", "threads", "device")
 
 
 @dataclass(frozen=True)
 class Checkpointing:
-    """When everything is saved, so that the run can be resumed exactly. Saving changes no result."""
+    """When everything is saved, so that the run can be resumed exactly. Saving does not change results."""
 
-    every_steps: int = 50_000
+    every_steps: Annotated[int, COUNT_OR_0] = 50_000
     """Agent steps between checkpoints; 0: not by steps."""
-    every_minutes: float = 10.0
+    every_minutes: Annotated[float, NOT_NEGATIVE] = 10.0
     """Minutes between checkpoints; 0: not by time. One is also taken at the end, on Ctrl-C and on SIGTERM."""
-    keep: int = 2
+    keep: Annotated[int, COUNT_OR_0] = 2
     """Checkpoints kept; 0: none are taken, and the run cannot be resumed."""
 
 
@@ -41,23 +44,24 @@ class Config:
     """One run: an environment and its rules, a recipe, a seed, and where results go."""
 
     env: tyro.conf.Positional[str]
-    """Environment, by any name that `c2d.envs.names.resolve` understands."""
+    """Environment: breakout, minatar/breakout, gym/CartPole-v1, toy/bimodal, or your own as my_module:MyEnv."""
     recipe_name: Annotated[str, tyro.conf.arg(name="recipe")] = "c2d"
     """The row that defines the algorithm: c2d, iqn, rainbow, ...; `c2d recipes` lists them."""
     protocol: str = "c2d-paper"
     """Atari rules by name: c2d-paper, dopamine or dopamine-2024. Other environments: default."""
-    iterations: int = 200
-    """Iterations to train; --schedule.steps-per-iteration tells their length."""
-    seed: int = 1
+    iterations: Annotated[int, COUNT] = 200
+    """Iterations to train; --schedule.steps-per-iteration is their length."""
+    seed: Annotated[int, Limit(lambda v: 0 <= v < 2**63, "0 or greater, below 2^63")] = 1
     """Seed of every random generator of the run."""
     run_dir: str | None = None
-    """Directory for the results; a run that is there already is resumed. Default: runs/ENVIRONMENT-RECIPE-sSEED."""
+    """Directory for the results; a run that is already in it is resumed. Default: runs/ENVIRONMENT-RECIPE-sSEED, with
+    the changed settings before the seed."""
     device: str = "cpu"
     """Where networks live: cpu, cuda, cuda:1, ..."""
-    threads: int | None = None
+    threads: Annotated[int | None, Limit(lambda v: 1 <= v <= 1_024, "from 1 to 1024")] = None
     """CPU threads for the networks. Default: all cores; use 1 when several runs share the machine."""
     compress_replay: bool | None = None
-    """Keep replay frames LZ4-compressed in memory, a little slower. Default: if they took more than 1 GiB otherwise."""
+    """Keep replay frames LZ4-compressed in memory, a little slower. Default: if they need more than 1 GiB otherwise."""
     tensorboard: bool | None = None
     """Write TensorBoard scalars into the run directory. Default: if TensorBoard is installed."""
     checkpoint: Checkpointing = field(default_factory=Checkpointing)
@@ -78,20 +82,15 @@ class Config:
 _ITERATIONS = {"atari": 200, "minatar": 100, "gym": 8}
 
 
-def default_run_name(config: Config) -> str:
-    return f"{config.env.replace('/', '-').replace(':', '-')}-{config.recipe_name}-s{config.seed}"
-
-
 def default_config(env: str, recipe: str = "c2d", protocol: str | None = None, **overrides: Any) -> Config:
-    """The config of a run before any setting is changed. Atari and MinAtar need not be installed for it."""
+    """The config of a run before any setting is changed. It does not need Atari or MinAtar to be installed."""
     name = resolve(env)
     row = find(recipe)
     rules = default_rules(name)
     if name.family == "atari":
         protocol = protocol or "c2d-paper"
         if protocol not in PROTOCOLS:
-            hint = did_you_mean(protocol, PROTOCOLS)
-            raise UserError(f'unknown protocol "{protocol}".{hint} Protocols: {", ".join(PROTOCOLS)}')
+            raise unknown_name("protocol", protocol, PROTOCOLS)
         rules = PROTOCOLS[protocol]
     elif protocol not in (None, "default"):
         raise UserError(f'protocol "{protocol}" is for Atari games; {name.canonical} takes settings under --rules only')
@@ -107,34 +106,64 @@ def default_config(env: str, recipe: str = "c2d", protocol: str | None = None, *
 
 
 def validate(config: Config) -> None:
-    """Refuse settings out of range, and parts of a recipe that make no sense together."""
+    """Reject settings out of range, and parts of a recipe that do not fit together."""
     check_values(config)
     check_recipe(config.recipe)
 
 
-# --- JSON. Classes are found in this table by name and never imported because a file says so. ---
-_CLASSES: dict[str, Any] = {
-    cls.__name__: cls
-    for cls in (
-        Config, Checkpointing, Recipe, AtariRules, MinAtarRules, GymRules,
-        specs.Nature, specs.MinAtar, specs.Mlp, specs.Impala,
-        specs.Scalar, specs.Categorical, specs.Quantile, specs.Implicit, specs.Fraction, specs.Conjugated,
-        specs.PhiSpec, specs.Squared, specs.Huber, specs.CrossEntropy, specs.QuantileHuber, specs.Cramer,
-        specs.Greedy, specs.Double, specs.Munchausen, specs.Uniform, specs.Prioritized,
-        Schedule, specs.Adam, specs.RmsProp,
-    )
-}  # fmt: skip
+# ---------------------------------------------------------------------------------------------- names of directories
+
+_LONGEST = 60  # characters of the changed settings in a name
+
+
+def default_run_name(config: Config) -> str:
+    """Environment, recipe, seed, and what was changed: minatar-breakout-c2d-head=quantile,head.atoms=50-s1."""
+    changes = ",".join(f"{name}={_short_value(value)}" for name, value in changed_settings(config).items())
+    if len(changes) > _LONGEST:
+        changes = f"{changes[: _LONGEST - 7]}-{hashlib.sha256(changes.encode()).hexdigest()[:6]}"
+    words = [config.env, config.recipe_name, *([changes] if changes else []), f"s{config.seed}"]
+    return re.sub(r"[^\w.=,+-]", "-", "-".join(words))
+
+
+def changed_settings(config: Config) -> dict[str, Any]:
+    """Settings that differ from the defaults of this environment and recipe, by their names on the command line.
+
+    A part that was exchanged is compared with its own defaults. Nothing is known of a recipe that is not a row.
+    """
+    if config.recipe_name not in RECIPES:
+        return {}
+    usual = default_config(config.env, config.recipe_name, **{name: getattr(config, name) for name in (*FREE, "seed")})
+    protocol = {} if config.protocol == usual.protocol else {"protocol": config.protocol}
+    usual = dataclasses.replace(usual, protocol=config.protocol, rules=PROTOCOLS.get(config.protocol, usual.rules))
+    before, now = flat(to_json(usual)), flat(to_json(config))
+    parts = {slot: now[slot] for slot in PARTS if now[slot] != before[slot]}
+    before = flat(to_json(dataclasses.replace(usual, recipe=exchange(usual.recipe, parts))))
+    return protocol | parts | {name: now[name] for name in now if now[name] != before.get(name, ...)}
+
+
+def _short_value(value: Any) -> str:
+    if isinstance(value, list):
+        return "+".join(map(_short_value, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# ------------------------------------------------------------------------------------------------------------- JSON
+
+# Besides the parts, whose declarations are the list. No class is imported because a file names it.
+_CLASSES: dict[str, type] = {
+    cls.__name__: cls for cls in (Config, Checkpointing, Recipe, Schedule, PhiSpec, AtariRules, MinAtarRules, GymRules)
+}
 
 
 def to_json(value: Any) -> Any:
     """Nested dataclasses as dictionaries with a "class", which no field can be called."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {"class": type(value).__name__, **fields}
+        return {"class": json_name(type(value)), **fields}
     return list(value) if isinstance(value, tuple) else value
 
 
-_OPTIONS = {"recipe_name": "recipe"}  # settings whose option is called otherwise
+_OPTIONS = {"recipe_name": "recipe"}  # settings whose option has another name
 
 
 def upgraded(value: Any) -> Any:
@@ -150,16 +179,16 @@ def upgraded(value: Any) -> Any:
 
 def flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """The JSON form as {"phi.beta": 1.99, "head": "conjugated", ...}: every setting by its name on the command line."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, item in upgraded(value).items():
-        part = prefix.removesuffix(".")
+        slot = prefix.removesuffix(".")
         if isinstance(item, dict):
-            found |= flat(item, prefix if name == "recipe" else f"{prefix}{name.replace('_', '-')}.")
+            settings |= flat(item, prefix if name == "recipe" else f"{prefix}{option(name)}.")
         elif name != "class":
-            found[prefix + _OPTIONS.get(name, name.replace("_", "-"))] = item
-        elif part in PARTS:
-            found[part] = next((choice for choice, cls in PARTS[part].items() if cls.__name__ == item), item)
-    return found
+            settings[prefix + _OPTIONS.get(name, option(name))] = item
+        elif slot in PARTS:
+            settings[slot] = next((choice for choice, cls in PARTS[slot].items() if json_name(cls) == item), item)
+    return settings
 
 
 def from_json(value: Any) -> Any:
@@ -170,9 +199,10 @@ def from_json(value: Any) -> Any:
         return value
     value = upgraded(value)
     kind = value.get("class")
-    if not isinstance(kind, str) or kind not in _CLASSES:
-        raise UserError(f'config holds an object of unknown class "{str(kind)[:80]}"; classes: {", ".join(_CLASSES)}')
-    cls = _CLASSES[kind]
+    cls: Any = (_CLASSES.get(kind) or find_json_class(kind)) if isinstance(kind, str) else None
+    if cls is None:
+        accepted = ", ".join([*_CLASSES, *(json_name(part) for parts in PARTS.values() for part in parts.values())])
+        raise UserError(f'config holds an object of unknown class "{str(kind)[:80]}"; accepted: {accepted}')
     known = {f.name for f in dataclasses.fields(cls)}
     given = {key: item for key, item in value.items() if key != "class"}
     for key in given:
@@ -184,7 +214,7 @@ def from_json(value: Any) -> Any:
         if not _fits(item, hints[key]):
             raise UserError(f"config has {_short(given[key])} for {key} in {kind}; accepted: {_words(hints[key])}")
         if hints[key] is float and isinstance(item, int) and abs(item) > 2**53:
-            values[key] = float(item)  # others stay as they were written: files are compared
+            values[key] = float(item)  # others stay as they are in the file: files are compared
     try:
         return cls(**values)
     except TypeError as error:
@@ -215,11 +245,13 @@ def _words(hint: Any) -> str:
         return ", ".join(get_args(hint))
     if get_origin(hint) in (Union, UnionType):
         return ", ".join(_words(choice) for choice in get_args(hint))
+    if isinstance(hint, type) and issubclass(hint, Part):
+        return ", ".join(json_name(cls) for parts in PARTS.values() for cls in parts.values() if issubclass(cls, hint))
     return hint.__name__ if isinstance(hint, type) and get_origin(hint) is None else str(hint)
 
 
 def read_config(path: Path, within: Path | None = None) -> Config:
-    """A config file as `c2d train` writes it into each run directory. `within`: that directory, unless named itself."""
+    """Read a config file as `c2d train` writes it. `within`: the directory that it must not lead out of."""
     try:
         loaded = from_json(read_json(path, SMALL, within))
     except FileNotFoundError:

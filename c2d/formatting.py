@@ -76,3 +76,12 @@ def finite_for_json(value: Any, digits: int | None = None) -> Any:
     if isinstance(value, float):
         return None if not math.isfinite(value) else value if digits is None else round(value, digits)
     return value
+
+
+_LONGEST_NAME = 40
+
+
+def printable_name(name: str) -> str:
+    """A name from a file, safe to print: one line, no control characters, limited length."""
+    plain = printable(name, one_line=True)
+    return plain if len(plain) <= _LONGEST_NAME else plain[: _LONGEST_NAME - 1] + "…"

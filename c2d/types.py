@@ -1,8 +1,8 @@
-"""The data that flows between the parts of the system. Imports nothing of ours.
+"""The data that flows between the parts of the system. Imports nothing else of the package.
 
 Shape legend, used in comments everywhere:
     B batch    A actions    N, M atoms of a law    D features    S stacked frames    C H W channels, height, width
-    T steps of a trajectory
+    T steps of a trajectory    P games played in parallel
 Laws live in φ-space: an atom z stands for the real return φ⁻¹(z).
 """
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # environments and reports use this module without paying for
     import numpy as np
     from torch import Tensor
 
-# What a network is asked for; `nets/network.py` turns it into normalization modes.
+# What a pass of a network is for; `nets/network.py` turns it into normalization modes.
 #   act      running statistics, nothing is updated
 #   choose   batch statistics (greedy choice inside an update)
 #   predict  batch statistics, and the running ones move
@@ -24,7 +24,7 @@ Purpose = Literal["act", "choose", "predict", "target"]
 
 
 class ResetFrame(NamedTuple):
-    """First frame of a learner's episode. Stacks before it are zero; the frame itself is pushed `repeats` times."""
+    """The first frame of a learner's episode. It is pushed `repeats` times onto a stack of zeros."""
 
     frame: np.ndarray  # [*frame_shape]
     repeats: int = 1
@@ -38,18 +38,21 @@ class GameEnd(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What one agent step gave. A learner's episode may end (life loss) while the game goes on."""
+    """The result of one agent step. A learner's episode may end (life loss) while the game continues.
+
+    What the learner sees of it is decided by `learner_view` in `replay/buffer.py` alone.
+    """
 
     frame: np.ndarray  # [*frame_shape] newest observation; the true final one when the episode ended
     reward: float  # raw: never clipped, never scaled
     terminal: bool  # the learner's episode ended and nothing can follow (discount 0)
-    truncated: bool  # the learner's episode was cut by a cap; more would have followed
+    truncated: bool  # the learner's episode was cut short by a time limit; more would have followed
     reset: ResetFrame | None  # of the next episode, if this one ended (the environment resets itself)
     game: GameEnd | None  # set when a whole game ended
 
 
 class Batch(NamedTuple):
-    """Everything an algorithm may know about data. Time is decided here, once: no loss ever sees `done`."""
+    """All that an algorithm knows about data. Ends are folded into rewards and discounts: no loss sees `done`."""
 
     obs: Tensor  # [B, *obs] u8 or f32
     action: Tensor  # [B] i64

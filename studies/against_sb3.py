@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from c2d.bench.machine import QUIET, BareEmulator, calibrate_machine, load_average
+from c2d.bench.loop import QUIET, BareEmulator, calibrate_machine, load_average
 from c2d.envs.protocols import PROTOCOLS
 from c2d.files import write_atomically, write_json
 from c2d.training.passport import machine

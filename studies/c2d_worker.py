@@ -11,8 +11,8 @@ import torch
 
 from c2d.bench.loop import loop_config, peak_memory_mb, window
 from c2d.recipes.parts import Nature
-from c2d.training.memory import keep_memory
 from c2d.training.passport import versions
+from c2d.training.process import keep_memory
 from c2d.training.session import Session
 
 WARM_UP = 50  # updates before the first window

@@ -25,7 +25,7 @@ import torch
 from c2d.bench.loop import window
 from c2d.config import Config, default_config
 from c2d.files import write_atomically
-from c2d.training.checkpoint import Checkpoints
+from c2d.runs.checkpoints import Checkpoints
 from c2d.training.passport import machine
 from c2d.training.session import Session
 from c2d.types import ResetFrame, Step
@@ -64,14 +64,13 @@ def measure(config: Config, where: Path) -> dict[str, Any]:
         session.step = session.replay.head
     session.history = session.schedule.random_history
     session.rollout.streams[0].stack.reset(opening)
-    beside = {"seconds": 0.0}
-    first = checkpoints.save(session, beside, FILES)
+    first = checkpoints.save(session, None, 0.0, FILES)
     saves = []
     for _ in range(5):
         for action, step in played[:NEW]:
             session.replay.add(action, step)
         session.step += NEW
-        saves.append(checkpoints.save(session, beside, FILES))
+        saves.append(checkpoints.save(session, None, 0.0, FILES))
     speed = window(session, 20.0).steps_per_second
     on_disk = sum(path.stat().st_size for path in where.rglob("*") if path.is_file()) / 1e6
     session.close()

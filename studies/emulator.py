@@ -21,7 +21,7 @@ from typing import Any
 import ale_py
 import numpy as np
 
-from c2d.envs.atari import AtariGame, from_start_only
+from c2d.envs.atari import AtariEnv, from_start_only
 from c2d.envs.games import BENCHMARK, GAMES
 from c2d.envs.protocols import PROTOCOLS, AtariRules
 from c2d.envs.trial import first_difference, play
@@ -32,24 +32,24 @@ SINGLE = replace(PAPER, action_repeat=1)
 LONGEST = 27_000  # steps of a game under the paper's rules
 
 
-class Timed(AtariGame):
+class Timed(AtariEnv):
     """Saved as c2d saves it."""
 
     longest = 0.0  # seconds of processor time
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         began = time.process_time()
-        super().restore(state)
+        super().load_state_dict(state)
         Timed.longest = max(Timed.longest, time.process_time() - began)
 
 
-class Alone(AtariGame):
+class Alone(AtariEnv):
     """Saved as the emulator's own state, without replayed steps."""
 
-    def save(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return self._point()
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self._put_back(state)
 
 
@@ -58,7 +58,7 @@ class Kind:
     """One way to save, and what is compared."""
 
     column: str
-    game: type[AtariGame]
+    game: type[AtariEnv]
     rules: AtariRules
     points: int
     after: int  # steps compared
@@ -123,7 +123,7 @@ def _hex(data: bytes) -> dict[str, str]:
 
 def longest_game(key: str) -> float:
     """Seconds of processor time for as many steps as the longest game has."""
-    env = AtariGame(key, PAPER, 0)
+    env = AtariEnv(key, PAPER, 0)
     env.reset()
     actions = np.random.default_rng(0).integers(env.spec.actions, size=LONGEST).tolist()
     began = time.process_time()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from c2d.config import Config
 from c2d.errors import UserError
-from c2d.training.observer import Observer
+from c2d.training.observers import Observer
 from c2d.training.run import run
 from c2d.training.verification import digests
 

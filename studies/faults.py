@@ -148,7 +148,7 @@ def others(processes: Processes, where: Path) -> list[Row]:
 _HOLD = """
 import sys
 from pathlib import Path
-from c2d.training.lock import locked
+from c2d.runs.lock import locked
 run = Path(sys.argv[1])
 run.mkdir()
 with locked(run / "lock"):

@@ -35,7 +35,7 @@ import torch
 from c2d.cli.main import COMMANDS, main
 from c2d.config import Checkpointing, default_config, to_json
 from c2d.files import write_atomically
-from c2d.training.checkpoint import _sign
+from c2d.runs.checkpoints import _sign
 from c2d.training.run import Observer, run
 
 SECONDS = 20.0  # for a command
@@ -342,21 +342,23 @@ def _in_records() -> Iterator[Case]:
 
 
 STATE_VALUES: dict[str, Callable[[dict[str, Any]], object]] = {
-    "text in the tally": lambda s: s["tally"].update(loss_sum="much"),
-    "text among the scores": lambda s: s["tally"].update(scores=["\x1b[31m", 1.0]),
-    "no list of scores": lambda s: s["tally"].update(scores="many"),
-    "endless numbers in the tally": lambda s: s["tally"].update(atom_max=10**39),
-    "a count of updates with a fraction": lambda s: s["tally"].update(updates=1.5),
-    "steps 10^39": lambda s: s.update(step=10**39),
-    "an action out of range": lambda s: s.update(chosen=99),
-    "actions of the game out of range": lambda s: s["environment"].update(actions=[99] * 3),
-    "no environment": lambda s: s.update(environment=None),
+    "text in the tally": lambda s: s["session"]["tally"]["values"].update(mean_loss="much"),
+    "text among the scores": lambda s: s["session"]["tally"].update(scores=["\x1b[31m", 1.0]),
+    "no list of scores": lambda s: s["session"]["tally"].update(scores="many"),
+    "endless numbers in the tally": lambda s: s["session"]["tally"]["values"].update(atom_max=10**39),
+    "a count of updates with a fraction": lambda s: s["session"]["tally"].update(updates=1.5),
+    "steps 10^39": lambda s: s["session"].update(step=10**39),
+    "an action out of range": lambda s: s["session"]["streams"][0].update(action=99),
+    "actions of the game out of range": lambda s: s["session"]["streams"][0]["environment"].update(actions=[99] * 3),
+    "no environment": lambda s: s["session"]["streams"][0].update(environment=None),
     "a config of another run": lambda s: s["config"].update(env="gym/os:system"),
-    "a config with control characters": lambda s: s["config"].update(recipe="\x1b[31m"),
-    "generators of another kind": lambda s: s["generators"].update(actions={"bit_generator": "MT19937"}),
-    "torch generators cut": lambda s: s["torch_generators"].update(acting={"base64": "AAAA"}),
+    "a config with control characters": lambda s: s["config"].update(recipe_name="\x1b[31m"),
+    "generators of another kind": lambda s: s["session"]["generators"].update(actions={"bit_generator": "MT19937"}),
+    "torch generators cut": lambda s: s["session"]["torch_generators"].update(acting={"base64": "AAAA"}),
+    "an array that is missing": lambda s: s["session"]["streams"][0].update(observation={"array": "nothing"}),
+    "numbers in place of an array": lambda s: s["session"]["learner"].update(online=[1.0, 2.0]),
     "seconds in words": lambda s: s.update(seconds="long"),
-    "a replay head elsewhere": lambda s: s.update(replay_head=10**30),
+    "a replay head elsewhere": lambda s: s["session"]["replay"]["streams"][0].update(head=10**30),
 }
 SEGMENT_VALUES: dict[str, Callable[[dict[str, Any]], object]] = {
     "actions out of range": lambda a: a["action"].fill(99),
@@ -412,13 +414,13 @@ def _atari(place: Place) -> None:
 
 
 def _serve(place: Place) -> int:
-    from c2d.web.index import Index
-    from c2d.web.inside import Root
+    from c2d.runs.confined import Root
+    from c2d.web.run_index import RunIndex
 
-    index = Index(Root(place.sweep))
+    index = RunIndex(Root(place.sweep))
     index.refresh()
     for name in list(index.runs):
-        json.dumps([index.detail(name), index.curves(name)])
+        json.dumps([index.detail(name), index.curves([name])])
     return 0
 
 
@@ -633,10 +635,10 @@ def run_study() -> None:
     for module, _ in COMMANDS.values():
         importlib.import_module(module.partition(":")[0])
     import c2d.api
-    import c2d.evaluation.subject
+    import c2d.evaluation.loaded_run
     import c2d.reporting.report
     import c2d.sweep.directory
-    import c2d.web.index  # noqa: F401  (imported once, before the children)
+    import c2d.web.run_index  # noqa: F401  (imported once, before the children)
 
     everything = list(cases())
     where = Path(tempfile.mkdtemp(prefix="c2d-hostile-"))

@@ -15,25 +15,24 @@ import numpy as np
 import torch
 
 from c2d import native
-from c2d.bench.loop import loop_config
-from c2d.bench.machine import load_average
+from c2d.bench.loop import load_average, loop_config
 from c2d.files import write_atomically
-from c2d.native import column_norm, dense
-from c2d.training.memory import keep_memory
+from c2d.native import operations
 from c2d.training.passport import machine, versions
+from c2d.training.process import keep_memory
 from c2d.training.session import Session
 
 RECIPES = ("c2d", "c51")  # c51 has no normalization
-OPERATIONS = {"column_norm": column_norm, "dense": dense}
+OPERATIONS = {"column_norm": "supports_column_norm", "dense": "supports_dense"}  # and what switches them off
 WARM_UP = 200  # agent steps
 SETTLE, TURN = 2, 8  # updates that are not counted after a switch, and updates that are
-SUPPORTS = {name: module.supports for name, module in OPERATIONS.items()}
+SUPPORTS = {name: getattr(operations, condition) for name, condition in OPERATIONS.items()}
 
 
 def switch(on: frozenset[str]) -> None:
     """Use these operations, and the twins of the others."""
-    for name, module in OPERATIONS.items():
-        module.supports = SUPPORTS[name] if name in on else (lambda *_: False)
+    for name, condition in OPERATIONS.items():
+        setattr(operations, condition, SUPPORTS[name] if name in on else (lambda *_: False))
 
 
 def measure(recipe: str, threads: int, rounds: int) -> dict[str, list[float]]:

@@ -21,8 +21,8 @@ from c2d.config import from_json, upgraded
 from c2d.files import write_atomically
 from c2d.plotting import canvas, drawing, write_figure
 from c2d.reporting.report_figures import line_styles
-from c2d.reporting.run_records import RunRecords, read_run
 from c2d.reporting.run_statistics import intervals, iqm
+from c2d.runs.reader import RunRecords, read_run
 from c2d.sweep.plan import Plan, builtin_plan, multiply
 
 LAST = 2  # final iterations over which scores are averaged

@@ -16,9 +16,9 @@ from typing import Any
 from rich.console import Console
 
 from c2d.config import default_config
+from c2d.runs.layout import RunDir
 from c2d.training.progress import ProgressDisplay
 from c2d.training.run import run
-from c2d.training.rundir import RunDir
 from c2d.training.session import Session
 from c2d.types import GameEnd
 

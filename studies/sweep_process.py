@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from c2d.config import from_json
-from c2d.training.observer import Observer
+from c2d.training.observers import Observer
 from c2d.training.run import run
 
 

@@ -174,7 +174,7 @@ def _overhead(seconds: float, repeats: int) -> list[str]:
     ray: list[Window] = []
     for _ in range(repeats):
         plain.append(in_processes(2, 1, seconds, LONG_WARM))
-        with connected(SweepOptions(workers=2)):  # nothing of Ray is there while it is not measured
+        with connected(SweepOptions(workers=2)):  # Ray runs only while it is measured
             ray.append(on_ray(2, 1, seconds, LONG_WARM))
     slower = 1.0 - _median(ray, "rate") / _median(plain, "rate")
     dearer = _median(ray, "cpu") / _median(plain, "cpu") - 1.0

@@ -1,6 +1,7 @@
 """Tests run in parallel: one thread each, because four threads on two cores are slow."""
 
 import os
+import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -13,14 +14,17 @@ import torch
 from hypothesis import settings
 
 from c2d import native
+from c2d.recipes.part import PARTS
+from c2d.recipes.user_code import TRUSTED
 
 torch.set_num_threads(1)
 settings.register_profile("same", derandomize=True, database=None, deadline=None)
 settings.load_profile("same")
 
 
-# Half a minute of the core for `make test-fast`: mathematics, networks, replay, learner, names.
-FAST = ("returns/", "replay/", "agents/", "native/", "nets/", "envs/test_names", "test_api.py", "theory/test_formulas")
+# The core, for `make test-fast`, below 30 seconds: mathematics, networks, replay, learner, names.
+FAST = ("returns/", "replay/", "recipes/", "agents/", "native/", "nets/", "envs/test_names", "test_api.py",
+        "theory/test_formulas")  # fmt: skip
 
 
 def pytest_collection_modifyitems(config, items):
@@ -30,6 +34,29 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker("fast")
         if "C2D_PUBLISHED" not in os.environ and item.get_closest_marker("published"):
             item.add_marker(pytest.mark.skip(reason="C2D_PUBLISHED is not set to a directory of published data"))
+
+
+@pytest.fixture
+def own_modules(monkeypatch):
+    """Modules that a test imports, and parts that they declare, are gone after it. Calling it forgets them at once."""
+    for slot, parts in PARTS.items():
+        monkeypatch.setitem(PARTS, slot, dict(parts))
+    path = list(sys.path)
+
+    def forget():
+        for name in [
+            name for name in sys.modules if name.rpartition(".")[2] in ("my_parts", "own_parts", "broken_parts")
+        ]:
+            del sys.modules[name]
+        for parts in PARTS.values():
+            for name in [name for name in parts if ":" in name]:
+                del parts[name]
+        TRUSTED.clear()
+
+    forget()
+    yield forget
+    forget()
+    sys.path[:] = path
 
 
 @pytest.fixture(autouse=True)

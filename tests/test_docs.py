@@ -10,7 +10,7 @@ import pytest
 
 from c2d.cli.main import main
 from c2d.config import default_config, flat, to_json
-from c2d.reporting.run_records import RunRecords
+from c2d.runs.reader import RunRecords
 from c2d.sweep.plan import builtin_plan
 from tests.cli.tiny_runs import tiny_run
 
@@ -25,9 +25,35 @@ def test_the_python_page_runs(tmp_path, monkeypatch, capsys):
     for block in blocks:
         exec(compile(block, "docs/python.md", "exec"), names)
     printed = capsys.readouterr().out
-    assert "finished" in printed and re.search(r"action ([01]) \1\n", printed)
+    assert "finished True" in printed and "scaled_h" in printed and re.search(r"action ([01]) \1\n", printed)
     assert re.search(r"score \d+\.0 after \d+ steps", printed)
     assert names["law"].probs.sum(-1).round(4).tolist() == [1.0, 1.0]
+
+
+def test_the_page_on_own_parts_runs(tmp_path, monkeypatch, capsys, own_modules):
+    """The blocks of my_parts.py are written into that file; commands and the other blocks are run in their order."""
+    monkeypatch.chdir(tmp_path)
+    page = (DOCS / "extending.md").read_text()
+    module, others = [], []
+    for kind, block in re.findall(r"```(python|console)\n(.*?)```", page, flags=re.DOTALL):
+        (module if block.startswith("# my_parts.py") else others).append((kind, block))
+    assert len(module) == 5 and len(others) == 7
+    Path("my_parts.py").write_text("\n\n".join(block for _, block in module))
+    small = ["--schedule.random-history", "100", "--tensorboard", "False", "--threads", "1"]
+    for kind, block in others:
+        if kind == "python":
+            exec(compile(block, "docs/extending.md", "exec"), names := {})
+            continue
+        for line in block.splitlines():
+            words = shlex.split(line.removeprefix("$ c2d "))
+            assert main([*words, *(small if words[0] == "train" else [])]) == 0, line
+    printed = capsys.readouterr().out
+    assert names["result"].state == "finished" and "finished Gaussian(atoms=8, hidden=128)" in printed
+    assert "my_parts:Gaussian: A normal distribution per action" in printed
+    assert "--head.atoms: N: atoms of each action's return distribution. Accepted: at least 2, at most 200." in printed
+    named = {path.name for path in Path("runs").iterdir()}
+    assert any(name.startswith("gym-CartPole-v1-c2d-head=my_parts-Gaussian,head.atoms=8") for name in named)
+    assert {"gaussian", "own-parts"} < named and len(named) >= 7
 
 
 def test_the_theory_page_runs(capsys):

@@ -13,11 +13,25 @@ ROOT = Path(c2d.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 # Who may be imported by whom: each part by those after it, and by itself.
-ORDER = ["types", "errors", "formatting", "files", "plotting", "native", "devices", "seeding", "envs", "recipes",
-         "replay", "nets", "returns", "agents", "theory", "config", "training", "sweep", "evaluation", "api",
-         "reporting", "bench", "web", "cli"]  # fmt: skip
+ORDER = ["types", "errors", "validation", "formatting", "files", "plotting", "native", "devices", "seeding", "envs",
+         "recipes", "replay", "nets", "returns", "agents", "theory", "config", "runs", "training",
+         "api", "sweep", "evaluation", "reporting", "bench", "web", "cli"]  # fmt: skip
 BESIDE = {("replay", "nets"), ("nets", "returns"), ("replay", "returns")}  # equals that need not know each other
-WITHOUT_TORCH = ("types", "errors", "formatting", "files", "plotting", "envs", "reporting")
+WITHOUT_TORCH = (
+    "types",
+    "errors",
+    "validation",
+    "formatting",
+    "files",
+    "plotting",
+    "envs",
+    "recipes",
+    "config",
+    "runs",
+    "reporting",
+)
+# Declarations of parts name what they build, which comes after them, and import it when they build it.
+DECLARATIONS = {ROOT / "recipes" / "part.py", ROOT / "recipes" / "parts.py"}
 
 
 def part_of(path):
@@ -45,6 +59,13 @@ def imports(path):
             yield name, id(node) not in typing_only
 
 
+def imports_at_once(path):
+    """Modules named in the import statements of the file itself, not of its functions."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom):
+            yield node.module
+
+
 def test_every_part_has_its_place():
     parts = {part_of(path) for path in FILES} - {"__init__"}
     assert parts <= set(ORDER), parts - set(ORDER)
@@ -66,10 +87,11 @@ def test_imports_point_upward():
         f"{path} imports {name}"
         for path in FILES
         if part_of(path) != "__init__"  # the package itself imports lazily
-        for name, _ in imports(path)
+        for name in (imports_at_once(path) if path in DECLARATIONS else (name for name, _ in imports(path)))
         if not points_upward(part_of(path), name)
     ]
     assert wrong == []
+    assert "c2d.envs.spec" in imports_at_once(ROOT / "recipes" / "parts.py")
 
 
 def test_no_file_is_long():
@@ -120,3 +142,24 @@ def test_every_module_can_be_imported_and_train_stays_the_function(tmp_path):
         )
         assert result.state == "finished"
     assert callable(c2d.train) and c2d.train.__module__ == "c2d.api"
+
+
+def test_no_two_modules_or_public_classes_share_a_name():
+    """A command of the same name as what it calls is fine."""
+    modules, classes = {}, {}
+    for path in FILES:
+        if path.stem != "__init__" and part_of(path) != "cli":
+            modules.setdefault(path.stem, []).append(str(path))
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                classes.setdefault(node.name, []).append(str(path))
+    assert {name: places for name, places in (modules | classes).items() if len(places) > 1} == {}
+
+
+def test_there_are_few_files_and_none_is_tiny():
+    """Fewer, fuller files: a reader opens few of them."""
+    lengths = {path: len(path.read_text().splitlines()) for path in FILES if path.read_text().strip()}
+    assert len(lengths) <= 125
+    reasons = {"seeding.py", "errors.py"}  # each is used by everything and depends on nothing
+    small = [path for path, length in lengths.items() if length < 40 and path.name not in {"__init__.py", *reasons}]
+    assert small == []

@@ -1,4 +1,4 @@
-"""A trained agent to play with and to look into."""
+"""A trained agent: it acts, and shows the return distributions it predicts."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import safetensors
 import safetensors.torch
 import torch
 
-from c2d.agents.build import build_network, build_phi
+from c2d.agents.build import build_network, build_phi, most_network_bytes, network_bytes
 from c2d.agents.rollout import Actor, epsilon_greedy
-from c2d.agents.sizes import most_network_bytes, network_bytes
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.files import kind_of, read_file
@@ -20,11 +19,11 @@ from c2d.nets.network import ValueNetwork
 from c2d.recipes.recipe import Recipe
 
 _LARGE = 1 << 28  # bytes of a network
-_SPARE = 1 << 20  # bytes of a file of weights beside the weights
+_SPARE = 1 << 20  # bytes of a file of weights in addition to the weights
 
 
 class Distribution(NamedTuple):
-    """For each action a discrete law of the return, atoms in ascending order. [A, N] each, or [B, A, N]."""
+    """For each action a discrete return distribution, atoms in ascending order. [A, N] each, or [B, A, N]."""
 
     returns: np.ndarray  # atoms as real returns, φ⁻¹(atoms)
     atoms: np.ndarray  # the same atoms in φ-space, as the network predicts them
@@ -37,7 +36,7 @@ class Distribution(NamedTuple):
 
 
 class Agent:
-    """Acts on observations [S·C, H, W] (or vectors) as `FrameStack` makes them; a batch of them works too."""
+    """Acts on observations [S·C, H, W] (or vectors) as `FrameStack` returns them, or on a batch of them."""
 
     def __init__(self, network: ValueNetwork, recipe: Recipe, spec: EnvSpec, seed: int = 0) -> None:
         self.network, self.recipe, self.spec = network, recipe, spec
@@ -45,9 +44,9 @@ class Agent:
         self.actor, self.rng = Actor(network, self.phi), np.random.default_rng(seed)
 
     def act(self, obs: np.ndarray, epsilon: float = 0.0) -> int | np.ndarray:
-        """Greedy action by expected real return, random with probability ε. A batch gives an array.
+        """Greedy action by expected real return, random with probability ε. For a batch, an array.
 
-        Actions count from 0, whatever the environment calls them: `spec.action_names` tells.
+        Actions count from 0; `spec.action_names` has the environment's own names.
         """
         if not 0.0 <= epsilon <= 1.0:
             raise UserError(f"epsilon is {epsilon}; accepted: from 0 to 1")
@@ -60,7 +59,7 @@ class Agent:
 
     @torch.inference_mode()
     def distribution(self, obs: np.ndarray) -> Distribution:
-        """The law of the return the agent expects from each action."""
+        """The return distribution that the agent predicts for each action."""
         obs = self._check(obs)
         single = obs.ndim == len(self.spec.obs_shape)
         batch = torch.from_numpy(obs[None] if single else obs).to(self.actor.device)
@@ -71,7 +70,7 @@ class Agent:
         return Distribution(*(part[0] if single else part for part in parts))
 
     def finite(self) -> bool:
-        """Whether all of its weights are numbers: those of an agent that diverged are not."""
+        """Whether all weights are finite; those of an agent that diverged are not."""
         return all(bool(torch.isfinite(tensor).all()) for tensor in self.network.state_dict().values())
 
     def to_bytes(self) -> bytes:
@@ -90,14 +89,14 @@ class Agent:
 
     @classmethod
     def from_file(cls, path: Path, run: Path, recipe: Recipe, spec: EnvSpec, device: str = "cpu") -> Agent:
-        """Likewise from a file of a run. What is larger than these weights can be is not read.
+        """An agent with the weights in a file of a run. A file larger than these weights can be is not read.
 
-        And a large network is not built for a file that is far too small for it.
+        Nor is a large network built for a file that is far too small for it.
         """
         if most_network_bytes(recipe, spec) > _LARGE and kind_of(path) == "file":
-            found, wanted = path.lstat().st_size, network_bytes(recipe, spec)
-            if found < wanted // 2:
-                reason = f"it has {found:,} bytes and the network {wanted:,}"
+            actual, wanted = path.lstat().st_size, network_bytes(recipe, spec)
+            if actual < wanted // 2:
+                reason = f"it has {actual:,} bytes and the network {wanted:,}"
                 raise UserError(f"{path} does not fit the run's config or is damaged: {reason}")
         network = build_network(recipe, spec, torch.Generator().manual_seed(0)).to(device)
         most = sum(tensor.nbytes for tensor in network.state_dict().values()) + _SPARE
@@ -117,7 +116,7 @@ class Agent:
                 f"accepted: {self.spec.obs_shape}, or a batch of them"
             )
         if obs.dtype != np.uint8 and not np.isfinite(obs).all():
-            raise UserError(f"observation of {self.spec.name} holds NaN or infinite numbers; they must be finite")
+            raise UserError(f"observation of {self.spec.name} holds NaN or infinite numbers; accepted: finite ones")
         return obs
 
 

@@ -1,120 +1,79 @@
-"""The only place that turns a recipe into objects: one explicit table per field."""
+"""The only place that turns a recipe into objects: networks, learner, replay; and what they would take in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict
+import math
+from contextlib import suppress
+from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from c2d.agents.learner import CenteredRmsProp, FusedAdam, Learner, Loss, Optimizer
-from c2d.agents.sizes import check_network
+from c2d.agents.learner import Learner, Optimizer
 from c2d.envs.spec import EnvSpec
-from c2d.errors import UserError, did_you_mean
-from c2d.nets.heads import CategoricalHead, ConjugatedHead, FractionHead, ImplicitHead, QuantileHead, ScalarHead, Style
-from c2d.nets.network import (
-    ImpalaEncoder,
-    MlpEncoder,
-    ValueNetwork,
-    initialize,
-    minatar_encoder,
-    nature_encoder,
-)
+from c2d.errors import UserError
+from c2d.formatting import size
+from c2d.nets.heads import Head, Style
+from c2d.nets.network import Encoder, ValueNetwork, initialize
 from c2d.recipes import parts as spec
+from c2d.recipes.part import PARTS, EncoderSpec, part_name
 from c2d.recipes.recipe import Recipe
-from c2d.recipes.user_code import TRUSTED, imported
-from c2d.replay.buffer import PrioritizedSampler, Replay, Sampler, UniformSampler
-from c2d.returns import bellman, losses
-from c2d.returns import phi as phis
+from c2d.recipes.user_code import is_user_code
+from c2d.replay.buffer import Replay
+from c2d.replay.ring import compressed
 from c2d.types import Phi
-
-HEADS: dict[type, Callable[..., nn.Module]] = {
-    spec.Scalar: ScalarHead,
-    spec.Categorical: CategoricalHead,
-    spec.Quantile: QuantileHead,
-    spec.Implicit: ImplicitHead,
-    spec.Fraction: FractionHead,
-    spec.Conjugated: ConjugatedHead,
-}
-LOSSES: dict[type, Callable[[Any], Loss]] = {
-    spec.Squared: lambda _: losses.squared,
-    spec.Huber: lambda loss: losses.huber(loss.kappa),
-    spec.CrossEntropy: lambda _: losses.cross_entropy,
-    spec.QuantileHuber: lambda loss: losses.quantile_huber(loss.kappa),
-    spec.Cramer: lambda _: losses.cramer,
-}
-BOOTSTRAPS: dict[type, Callable[[Any], bellman.Bootstrap]] = {
-    spec.Greedy: lambda _: bellman.GREEDY,
-    spec.Double: lambda _: bellman.DOUBLE,
-    spec.Munchausen: lambda b: bellman.munchausen(b.alpha, b.temperature, b.floor),
-}
-SAMPLERS: dict[type, Callable[[Any, int], Sampler]] = {
-    spec.Uniform: lambda _, capacity: UniformSampler(capacity),
-    spec.Prioritized: lambda s, capacity: PrioritizedSampler(capacity, s.exponent, s.weight_exponent, s.eps),
-}
-OPTIMIZERS: dict[type, Callable[..., Optimizer]] = {spec.Adam: FusedAdam, spec.RmsProp: CenteredRmsProp}
 
 
 def build_phi(recipe: Recipe) -> Phi:
-    kind = recipe.phi.kind
-    if kind in phis.KINDS:
-        return phis.KINDS[kind](recipe.phi.beta, recipe.phi.eps)
-    if ":" not in kind:
-        accepted = f"{', '.join(phis.KINDS)}, or my_package.my_module:my_phi"
-        raise UserError(f'unknown φ "{kind}".{did_you_mean(kind, phis.KINDS)} Accepted: {accepted}')
-    if kind not in TRUSTED:
-        raise UserError(
-            f"φ is {kind}, code that is not imported because a file names it; if you trust it, add --phi.kind {kind} "
-            f"(c2d evaluate: --phi {kind}; Python: c2d.agents.trust.trust)"
-        )
-    found = imported(kind)
-    if not isinstance(found, Phi):
-        raise UserError(f"φ {kind} is no c2d.types.Phi: a pair of functions `to` and `back` on tensors")
-    return found
+    """φ and its inverse."""
+    return recipe.phi.build()
 
 
 def build_network(recipe: Recipe, env: EnvSpec, rng: torch.Generator) -> ValueNetwork:
     """Encoder and head with weights drawn from `rng`."""
     check_network(recipe, env)
     network = ValueNetwork(*build_parts(recipe, env))
-    initialize(network, rng, recipe.initializer)
+    try:
+        initialize(network, rng, recipe.initializer)
+    except TypeError as error:  # a layer of a user's part; those of the package have rules
+        raise UserError(f"{error}; name them in the layer's `constants` or give it a method initialize(rng)") from None
     return network
 
 
-def build_parts(recipe: Recipe, env: EnvSpec) -> tuple[nn.Module, nn.Module]:
-    """Encoder and head as they come."""
-    encoder = _build_encoder(recipe, env)
+def build_parts(recipe: Recipe, env: EnvSpec) -> tuple[Encoder, Head]:
+    """Encoder and head with the weights they happen to have."""
+    _check_observations(recipe.encoder, env)
+    encoder: Any = recipe.encoder.build(env)
+    if not (isinstance(encoder, nn.Module) and isinstance(getattr(encoder, "features", None), int)):
+        _reject(recipe.encoder, encoder, "torch.nn.Module with an int `features`")
     style = Style(recipe.dueling, recipe.noise if recipe.noisy else None)
-    return encoder, HEADS[type(recipe.head)](encoder.features, env.actions, style, **asdict(recipe.head))
+    head: Any = recipe.head.build(encoder.features, env.actions, style)
+    if not isinstance(head, Head):
+        _reject(recipe.head, head, "c2d.nets.heads.Head")
+    return encoder, head
 
 
-def _build_encoder(recipe: Recipe, env: EnvSpec) -> Any:
-    encoder = recipe.encoder
-    picture = len(env.frame_shape) == 3
-    if isinstance(encoder, spec.Mlp):
-        if picture:
-            raise UserError(
-                f"encoder mlp takes vector observations, {env.name} gives {env.obs_shape}; use nature or minatar"
-            )
-        return MlpEncoder(env.obs_shape, encoder.widths)
-    if not picture:
-        raise UserError(
-            f"encoder {type(encoder).__name__.lower()} takes picture observations [C, H, W], "
-            f"{env.name} gives {env.obs_shape}; use mlp"
-        )
-    if isinstance(encoder, spec.MinAtar):
-        return minatar_encoder(env.obs_shape, encoder.channels, encoder.norm, env.pixel_scale)
-    if isinstance(encoder, spec.Impala):
-        return ImpalaEncoder(env.obs_shape, encoder.scale, env.pixel_scale)
-    return nature_encoder(env.obs_shape, encoder.norm, encoder.padding, env.pixel_scale)
+def _reject(spec: Any, built: object, accepted: str) -> None:
+    raise UserError(f"{part_name(spec)}.build returned a {type(built).__name__}; accepted: a {accepted}")
+
+
+def _check_observations(encoder: EncoderSpec, env: EnvSpec) -> None:
+    kind = "image" if len(env.frame_shape) == 3 else "vector"
+    if encoder.observations in (kind, "any"):
+        return
+    others = [name for name, cls in PARTS["encoder"].items() if getattr(cls, "observations", "") == kind]
+    raise UserError(
+        f"encoder {part_name(encoder)} takes {encoder.observations} observations, {env.name} gives {env.obs_shape}; "
+        f"accepted: {', '.join(others)}"
+    )
 
 
 def build_learner(
     recipe: Recipe, env: EnvSpec, weights: torch.Generator, learning: torch.Generator, device: str = "cpu"
 ) -> Learner:
-    """`weights` draws the initial weights, `learning` the noise and fractions of updates."""
+    """`weights` draws the initial weights, `learning` the noise and the fractions of updates."""
     online, target = (build_network(recipe, env, weights).to(device) for _ in range(2))
     for parameter in target.parameters():
         parameter.requires_grad_(False)
@@ -131,28 +90,16 @@ def assemble_learner(
     optimizers: list[Optimizer] | None = None,  # None: it has targets, but cannot be trained
 ) -> Learner:
     """A learner with these two networks as they are."""
-    return Learner(
-        online,
-        target,
-        build_phi(recipe),
-        LOSSES[type(recipe.loss)](recipe.loss),
-        BOOTSTRAPS[type(recipe.bootstrap)](recipe.bootstrap),
-        optimizers or [],
-        learning,
-        auxiliary=getattr(online.head, "auxiliary", None),
-        polyak=recipe.schedule.polyak,
-    )
+    loss, bootstrap, polyak = recipe.loss.build(), recipe.bootstrap.build(), recipe.schedule.polyak
+    return Learner(online, target, build_phi(recipe), loss, bootstrap, optimizers or [], learning, polyak=polyak)
 
 
 def _build_optimizers(recipe: Recipe, online: ValueNetwork) -> list[Optimizer]:
-    head = online.head
-    apart: list[nn.Parameter] = head.own_parameters() if isinstance(head, FractionHead) else []
-    together = [p for p in online.parameters() if not any(p is other for other in apart)]
-    optimizers = [OPTIMIZERS[type(recipe.optim)](together, recipe.optim)]
-    if isinstance(recipe.head, spec.Fraction):
-        h = recipe.head
-        optimizers.append(CenteredRmsProp(apart, spec.RmsProp(h.learning_rate, h.decay, h.eps)))
-    return optimizers
+    """The recipe's optimizer, and one for each group of parameters that the head trains apart."""
+    apart = online.head.trained_apart()
+    others = {id(parameter) for _, group in apart for parameter in group}
+    together = recipe.optim.build([p for p in online.parameters() if id(p) not in others])
+    return [together, *(spec.build(group) for spec, group in apart)]
 
 
 def build_replay(recipe: Recipe, env: EnvSpec, truncation: str, compress: bool | None) -> Replay:
@@ -166,7 +113,7 @@ def build_replay(recipe: Recipe, env: EnvSpec, truncation: str, compress: bool |
             truncation=truncation,
             clip_reward=recipe.clip_reward,
             compress=compress,
-            sampler=SAMPLERS[type(recipe.sampler)](recipe.sampler, capacity),
+            sampler=recipe.sampler.build(capacity),
         )
     except MemoryError:
         raise UserError(f"--schedule.replay-capacity is {capacity:,}: there is not enough memory for it") from None
@@ -174,3 +121,130 @@ def build_replay(recipe: Recipe, env: EnvSpec, truncation: str, compress: bool |
 
 def parameter_count(network: nn.Module) -> int:
     return sum(p.numel() for p in network.parameters())
+
+
+_CERTAIN = 1 << 30  # bytes; nothing below is rejected
+_LAYERS = 12  # no network has more weights than this many layers from its widest to its second widest
+_UNITS = ("hidden", "embedding", "cosines")  # settings that are widths of layers
+_NETWORKS = 5  # copies in training: online weights, target weights, gradients, two moments
+
+
+def check_network(recipe: Recipe, env: EnvSpec, networks: int = 1) -> None:
+    """Reject a network that does not fit into memory."""
+    if networks * most_network_bytes(recipe, env) > max(_CERTAIN, available_memory()):
+        needed = networks * network_bytes(recipe, env)
+        _require_memory(needed, "its networks", "widths, units and atoms under --encoder and --head")
+
+
+def check_training(recipe: Recipe, env: EnvSpec, compress: bool | None) -> None:
+    """Reject networks, a batch or a replay that do not fit into memory."""
+    check_network(recipe, env, _NETWORKS)
+    _require_memory(update_bytes(recipe, env), "one update", "--schedule.batch-size, or atoms under --head")
+    capacity = recipe.schedule.replay_capacity
+    slot = 10 + 8 * compressed(env.frame_bytes, capacity, compress) + 32  # without the frames, which come later
+    _require_memory(slot * capacity, "its empty replay", "--schedule.replay-capacity")
+
+
+def most_network_bytes(recipe: Recipe, env: EnvSpec) -> int:
+    """An upper bound on the bytes of one network, quickly. The count is exact if a part is the user's own."""
+    if any(is_user_code(part_name(part)) for part in (recipe.encoder, recipe.head)):
+        return network_bytes(recipe, env)
+    wide = sorted(_widths(recipe, env), reverse=True)
+    layers = _LAYERS + len(getattr(recipe.encoder, "widths", ()))
+    return 4 * (layers * wide[0] * wide[1] * (2 if recipe.noisy else 1) + _convolutions(recipe, env))
+
+
+def network_bytes(recipe: Recipe, env: EnvSpec) -> int:
+    """The bytes of one network, exactly: built without memory for its weights, which takes a second at first."""
+    import torch
+
+    from c2d.agents.build import build_parts
+    from c2d.nets.network import ValueNetwork
+
+    try:
+        with torch.device("meta"):
+            parts = build_parts(recipe, env)
+        network = ValueNetwork(*parts)
+        return sum(tensor.nbytes for tensor in (*network.parameters(), *network.buffers()))
+    except (RuntimeError, TypeError, OverflowError):  # more than can be counted, or a user's part that needs values
+        return 0 if any(is_user_code(part_name(part)) for part in (recipe.encoder, recipe.head)) else 1 << 62
+
+
+def update_bytes(recipe: Recipe, env: EnvSpec) -> int:
+    """About the bytes that one gradient step takes in addition to the networks."""
+    batch, atoms = recipe.schedule.batch_size, _atoms(recipe)
+    rows = batch * recipe.head.rows
+    pairs = atoms * atoms if "fractions" in recipe.loss.needs else 0
+    law = env.actions * (1 if rows > batch else atoms)
+    units = law + getattr(recipe.head, "hidden", 0) + getattr(recipe.head, "embedding", 0)
+    return 4 * (3 * rows * units + 3 * batch * pairs + 4 * batch * math.prod(env.obs_shape))
+
+
+def _require_memory(needed: int, what: str, settings: str) -> None:
+    if needed <= _CERTAIN:
+        return
+    free = available_memory()
+    if needed > free:
+        raise UserError(
+            f"{what} may take {size(needed)} of memory, and {size(max(free, 0))} are free; lower {settings}"
+        )
+
+
+def _atoms(recipe: Recipe) -> int:
+    return max((value for name, value in asdict(recipe.head).items() if name.endswith("atoms") and value), default=1)
+
+
+def _widths(recipe: Recipe, env: EnvSpec) -> list[int]:
+    """Inputs and outputs of the dense layers."""
+    encoder: Any = recipe.encoder
+    widths = [env.actions * _atoms(recipe)]
+    widths += [getattr(recipe.head, field.name) for field in fields(recipe.head) if field.name in _UNITS]
+    if isinstance(encoder, spec.Mlp):
+        return [*widths, math.prod(env.obs_shape), *encoder.widths]
+    pixels = math.prod(side // 8 + 1 for side in env.frame_shape[1:])  # of the last feature map
+    if isinstance(encoder, spec.MinAtar):
+        return [*widths, encoder.channels * math.prod(env.frame_shape[1:])]
+    return [*widths, (32 * encoder.scale if isinstance(encoder, spec.Impala) else 64) * pixels]
+
+
+def _convolutions(recipe: Recipe, env: EnvSpec) -> int:
+    """At most how many weights the convolutions and their normalization have."""
+    encoder: Any = recipe.encoder
+    largest = {spec.MinAtar: 0, spec.Impala: 32 * getattr(encoder, "scale", 0), spec.Mlp: 0}.get(type(encoder), 64)
+    out = max(largest, getattr(encoder, "channels", 0))
+    return 64 * out * env.obs_shape[0] + 15 * 16 * largest**2 + 4 * sum(env.frame_shape) + (1 << 18)
+
+
+def available_memory(root: Path = Path("/")) -> int:
+    """Bytes that programs on this machine can still allocate, or the container's limit if that is lower.
+
+    Where the system does not tell, everything counts as available.
+    """
+    group = root / "sys/fs/cgroup"
+    free = 1 << 62
+    with suppress(OSError, ValueError, KeyError):
+        free = _table(root / "proc/meminfo")["MemAvailable:"] * 1024
+    with suppress(OSError, ValueError, KeyError):
+        used = int((group / "memory.current").read_text()) - _table(group / "memory.stat")["inactive_file"]
+        free = min(free, int((group / "memory.max").read_text()) - used)  # cached files give way to programs
+    return free
+
+
+def _table(path: Path) -> dict[str, int]:
+    """The lines that begin with a name and a whole number."""
+    return {words[0]: int(words[1]) for words in map(str.split, path.read_text().splitlines()) if len(words) > 1}
+
+
+def prepare_torch(device: str, threads: int | None = None) -> int:
+    """Check the device and set the threads, if given; returns the number of threads in use."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+    try:
+        torch.zeros(1, device=device).item()  # a device without data ("meta") fails too
+    except (RuntimeError, AssertionError) as error:
+        kind = device.partition(":")[0]
+        reason = f" ({str(error).splitlines()[0]})" if kind in ("cuda", "mps", "xpu") else ""
+        raise UserError(
+            f'--device is "{device}"; accepted: cpu, cuda, cuda:1, as far as PyTorch finds them here{reason}'
+        ) from None
+    return torch.get_num_threads()

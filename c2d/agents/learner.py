@@ -1,4 +1,4 @@
-"""The only gradient step of the project, and the optimizers it descends with. It knows laws, not algorithms.
+"""The only gradient step of the project, and its optimizers. It knows return distributions, not algorithms.
 
 Optimizers call PyTorch's functions directly: on small networks the classes of `torch.optim` cost more time.
 """
@@ -6,10 +6,11 @@ Optimizers call PyTorch's functions directly: on small networks the classes of `
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 from torch.optim.adam import adam
@@ -17,11 +18,10 @@ from torch.optim.adam import adam
 from c2d.nets.network import ValueNetwork, synchronize
 from c2d.recipes.parts import Adam, RmsProp
 from c2d.returns.bellman import Bootstrap, BootstrapLaws, at_action, backup
+from c2d.returns.losses import Loss
 from c2d.types import Batch, Phi, Purpose, ReturnDist, Update
 
-Loss = Callable[[ReturnDist, ReturnDist], Tensor]  # prediction [B, N], target [B, M] -> [B]
-# features, prediction [B, N], action [B], generator -> [B]: what a head trains beside its law
-Auxiliary = Callable[[Tensor, ReturnDist, Tensor, torch.Generator | None], Tensor]
+_LARGEST_COUNT = 10**15  # no run makes this many updates
 
 
 class Learner:
@@ -36,23 +36,31 @@ class Learner:
         bootstrap: Bootstrap,
         optimizers: list[Optimizer],
         rng: torch.Generator,
-        auxiliary: Auxiliary | None = None,
         polyak: float | None = None,
     ) -> None:
         self.online, self.target_network = online, target_network
         self.phi, self.loss, self.bootstrap = phi, loss, bootstrap
-        self.optimizers, self.rng, self.auxiliary, self.polyak = optimizers, rng, auxiliary, polyak
+        self.optimizers, self.rng, self.polyak = optimizers, rng, polyak
 
     @property
     def updates(self) -> int:
         """Gradient steps made."""
         return self.optimizers[0].updates
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Networks with their normalization statistics, and the optimizers: its state, to copy from or into."""
-        parts = {"online": self.online.state_dict(), "target": self.target_network.state_dict()}
-        parts |= {f"optimizer.{k}": optimizer.tensors() for k, optimizer in enumerate(self.optimizers)}
-        return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
+    def state_dict(self) -> dict[str, Any]:
+        """Networks with their normalization statistics, and the optimizers. Arrays may share memory with them."""
+        return {
+            "online": _to_arrays(self.online.state_dict()),
+            "target": _to_arrays(self.target_network.state_dict()),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """ValueError for what does not fit."""
+        _copy_into(self.online.state_dict(), state["online"], "online")
+        _copy_into(self.target_network.state_dict(), state["target"], "target")
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
 
     def update(self, batch: Batch) -> Update:
         """One step of Algorithm 2 (and of every other recipe): predict, back up, compare, descend."""
@@ -63,9 +71,9 @@ class Learner:
         per_sample = self.loss(prediction, target)  # [B]
         loss = (per_sample * batch.weight).mean()
         total = loss
-        if self.auxiliary is not None:
-            # summed over the batch, as FQF's authors do: its optimizer has a rate of its own
-            total = loss + (self.auxiliary(features, prediction, batch.action, self.rng) * batch.weight).sum()
+        auxiliary = self.online.head.auxiliary(features, prediction, batch.action, self.rng)  # [B]
+        if auxiliary is not None:  # summed over the batch, as FQF's authors do: its optimizer has its own rate
+            total = loss + (auxiliary * batch.weight).sum()
         for optimizer in self.optimizers:
             optimizer.clear()
         total.backward()  # type: ignore[no-untyped-call]
@@ -102,6 +110,23 @@ class Learner:
         synchronize(self.target_network, self.online, fraction)
 
 
+def _to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
+    return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors.items()}
+
+
+def _copy_into(tensors: Mapping[str, Tensor], arrays: Mapping[str, NDArray[Any]], part: str) -> None:
+    """Copy arrays into tensors of the same names, shapes and types; ValueError if they differ."""
+    if differing := sorted(set(tensors) ^ set(arrays)):
+        raise ValueError(f"tensors of {part} differ: {', '.join(differing[:3])}")
+    for name, tensor in tensors.items():
+        stored = torch.from_numpy(arrays[name])
+        if stored.shape != tensor.shape or stored.dtype != tensor.dtype:
+            raise ValueError(
+                f"{part}.{name} is {tuple(stored.shape)} in the checkpoint, {tuple(tensor.shape)} in the run"
+            )
+        tensor.detach().copy_(stored)
+
+
 # ---------------------------------------------------------------------------------------------------- optimizers
 
 
@@ -111,7 +136,7 @@ def linear(step: int, start: float, end: float, steps: int) -> float:
 
 
 class Optimizer(Protocol):
-    """Moves some parameters by their gradients."""
+    """Moves some parameters along their gradients."""
 
     updates: int  # steps made
 
@@ -123,8 +148,12 @@ class Optimizer(Protocol):
         """Clip by the global norm and descend; returns the norm before clipping."""
         ...
 
-    def tensors(self) -> dict[str, Tensor]:
-        """All it has learned about gradients, by name; with `updates`, its whole state."""
+    def state_dict(self) -> dict[str, Any]:
+        """All it has learned about gradients, and the steps made. Arrays may share memory with it."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """ValueError for what does not fit."""
         ...
 
 
@@ -141,7 +170,17 @@ class _Moments:
         for parameter in self.parameters:
             parameter.grad = None
 
-    def tensors(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Any]:
+        return {"updates": self.updates, **_to_arrays(self._tensors())}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        updates = state["updates"]
+        if type(updates) is not int or not 0 <= updates <= _LARGEST_COUNT:
+            raise ValueError(f"updates are {str(updates)[:40]}")
+        _copy_into(self._tensors(), {name: array for name, array in state.items() if name != "updates"}, "optimizer")
+        self.updates = updates
+
+    def _tensors(self) -> dict[str, Tensor]:
         moments = {"mean": self.mean, "square": self.square}
         return {f"{name}.{k}": tensor for name, kept in moments.items() for k, tensor in enumerate(kept)}
 
@@ -199,7 +238,7 @@ class FusedAdam(_Moments):
             amsgrad=False,
             maximize=False,
         )
-        increment_version(self.parameters)  # the kernel itself does not tell that it changed them
+        increment_version(self.parameters)  # the kernel itself does not mark them as changed
         return norm
 
 

@@ -16,15 +16,24 @@ from typing import Any
 
 import torch
 
-from c2d.bench.loop import emulation, loop_config, peak_memory_mb, stages, window
-from c2d.bench.machine import BareEmulator, calibrate_machine, gflops, load_average
+from c2d.bench.loop import (
+    BareEmulator,
+    calibrate_machine,
+    emulation,
+    gflops,
+    load_average,
+    loop_config,
+    peak_memory_mb,
+    stages,
+    window,
+)
 from c2d.config import Config
 from c2d.envs.names import resolve
 from c2d.envs.protocols import AtariRules
 from c2d.errors import UserError
 from c2d.recipes.parts import Nature
-from c2d.training.memory import keep_memory
 from c2d.training.passport import machine, versions
+from c2d.training.process import keep_memory
 from c2d.training.session import Session
 
 WINDOWS = 3

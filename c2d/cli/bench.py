@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> None:
     file = None if chosen.json is None else Path(chosen.json)
     if file is not None:
         check_destination(file, "--json")
-    from c2d.bench.machine import QUIET
+    from c2d.bench.loop import QUIET
     from c2d.bench.measure import default_threads, describe, estimated_seconds, measure
 
     threads = default_threads() if chosen.threads is None else _thread_counts(chosen.threads)

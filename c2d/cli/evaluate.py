@@ -20,11 +20,11 @@ from c2d.plotting import can_draw, check_figure_path
 
 if TYPE_CHECKING:
     from c2d.evaluation.calibration import Calibration
+    from c2d.evaluation.loaded_run import LoadedRun
     from c2d.evaluation.play import MakeEnv, PlayedGames, PlaySettings, Watch
     from c2d.evaluation.prediction_log import PredictionLog
     from c2d.evaluation.risk import Criterion
     from c2d.evaluation.statistics import Summary
-    from c2d.evaluation.subject import Subject
 
 DESCRIPTION = (
     "Play whole games with a trained agent and report the scores. Optionally play by another criterion, check the "
@@ -64,6 +64,8 @@ class EvaluateOptions:
     """Environment to play; None: the run's. Your own class, my_package.my_module:MyEnv, must be named here."""
     phi: str | None = None
     """Your own φ, my_package.my_module:my_phi, must be named here if the run uses it."""
+    trust: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """Your own part, my_package.my_module:MyHead, must be named here if the run uses it; can be given several times."""
     device: str = "cpu"
     """Device of the network: cpu, cuda or cuda:1."""
     threads: int | None = None
@@ -73,16 +75,16 @@ class EvaluateOptions:
 def main(arguments: Sequence[str]) -> None:
     chosen = options(EvaluateOptions, list(arguments), "c2d evaluate", DESCRIPTION)
     _check(chosen)
-    from c2d.devices import prepare_torch
+    from c2d.agents.build import prepare_torch
+    from c2d.evaluation.loaded_run import open_run
     from c2d.evaluation.play import PlaySettings
     from c2d.evaluation.statistics import summarize
-    from c2d.evaluation.subject import open_run
     from c2d.recipes.user_code import trust
 
     addons = EvaluationAddons(chosen)
     prepare_torch(chosen.device, chosen.threads)
-    if chosen.phi is not None:
-        trust(chosen.phi)
+    for name in (*chosen.trust, chosen.phi or ""):
+        trust(name)
     subject = open_run(chosen.run, chosen.env, chosen.device, chosen.cap_steps)
     epsilon = subject.config.recipe.schedule.epsilon_eval if chosen.epsilon is None else chosen.epsilon
     print(printable(headline(subject, chosen, epsilon)))
@@ -103,7 +105,7 @@ def main(arguments: Sequence[str]) -> None:
     print(f"written to {path}")
 
 
-def headline(subject: Subject, chosen: EvaluateOptions, epsilon: float) -> str:
+def headline(subject: LoadedRun, chosen: EvaluateOptions, epsilon: float) -> str:
     """What is evaluated, on one line."""
     config, facts = subject.config, subject.passport
     trained = "training unknown"
@@ -141,7 +143,7 @@ def summary_lines(summary: Summary, env: str) -> list[str]:
     return report
 
 
-def save(subject: Subject, setup: PlaySettings, course: PlayedGames, summary: Summary, more: dict[str, Any]) -> Path:
+def save(subject: LoadedRun, setup: PlaySettings, course: PlayedGames, summary: Summary, more: dict[str, Any]) -> Path:
     """Write a new file in the run directory; earlier ones stay."""
     import torch
 
@@ -269,7 +271,7 @@ class EvaluationAddons:
         self._result: Calibration | None = None
         self._courses: list[PlayedGames] = []
 
-    def play(self, subject: Subject, setup: PlaySettings) -> PlayedGames:
+    def play(self, subject: LoadedRun, setup: PlaySettings) -> PlayedGames:
         """Play by the mean, and also by the criterion if one is given. Returns the games played by the mean."""
         from c2d.evaluation.prediction_log import PredictionLog
         from c2d.evaluation.risk import MEAN
@@ -289,7 +291,7 @@ class EvaluationAddons:
                 self.video.abandon()  # does nothing after finish
         return self._courses[0]
 
-    def _rival(self, subject: Subject) -> Criterion:
+    def _rival(self, subject: LoadedRun) -> Criterion:
         from c2d.evaluation.risk import MEAN
         from c2d.recipes.parts import Scalar
 
@@ -305,7 +307,7 @@ class EvaluationAddons:
 
     def _course(
         self,
-        subject: Subject,
+        subject: LoadedRun,
         setup: PlaySettings,
         by: Criterion,
         rival: Criterion,
@@ -320,7 +322,7 @@ class EvaluationAddons:
         with progress(setup.games) as watch:
             return play(subject.agent, make_env, setup, by, rival, log, watch)
 
-    def report(self, subject: Subject) -> dict[str, Any]:
+    def report(self, subject: LoadedRun) -> dict[str, Any]:
         """Print the results, and return them for the record."""
         from c2d.evaluation.risk import tradeoff, tradeoff_lines
 
@@ -365,7 +367,7 @@ class EvaluationAddons:
         if self.calibration or self.risk is not None:
             raise UserError("--calibration and --risk need finite predictions, and this network's are not")
 
-    def plot(self, subject: Subject, path: Path) -> None:
+    def plot(self, subject: LoadedRun, path: Path) -> None:
         """Write the figure of the calibration, next to the scores at `path` unless --plot names a file."""
         if self._result is None:
             return
@@ -380,7 +382,7 @@ class EvaluationAddons:
         print(f"figure: {figure}")
 
 
-def _prediction(subject: Subject) -> str:
+def _prediction(subject: LoadedRun) -> str:
     """What the distributions predict, in one sentence."""
     from c2d.recipes.parts import Munchausen
 

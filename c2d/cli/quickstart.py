@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> None:
         if seed < 0:
             raise UserError(f"a seed is {seed}; accepted: 0 or greater")
     if chosen.out is not None and Path(chosen.out).is_dir():
-        raise UserError(f"--out {chosen.out} is a directory; accepted: a file name")
+        raise UserError(f'--out is "{chosen.out}", a directory; accepted: a file name')
     results = [attempt(seed, quiet=bool(chosen.seeds)) for seed in seeds]
     if chosen.out is not None:
         _write(Path(chosen.out), results, ["c2d", "quickstart", *arguments])
@@ -59,14 +59,13 @@ def main(arguments: Sequence[str]) -> None:
 
 def attempt(seed: int, quiet: bool) -> QuickstartResult:
     """Random play, training and evaluation of one seed; prints the result."""
-    from c2d.api import train
+    from c2d.api import load, train
     from c2d.envs.make import make
     from c2d.evaluation.play import evaluate, random_scores
     from c2d.evaluation.statistics import summarize
     from c2d.reporting.quickstart import QuickstartResult
-    from c2d.training.memory import keep_memory
-    from c2d.training.record import MEASURED
-    from c2d.training.rundir import load
+    from c2d.runs.records import MEASURED
+    from c2d.training.process import keep_memory
 
     began = time.perf_counter()
     config = quickstart_config(seed)
@@ -99,7 +98,7 @@ def attempt(seed: int, quiet: bool) -> QuickstartResult:
 
 
 def quickstart_config(seed: int) -> Config:
-    """The game's defaults, shortened to a few minutes, on one thread (the network is too small for more)."""
+    """The defaults of the game, shortened to a few minutes, on one thread (the network is too small for more)."""
     from c2d.config import default_config
 
     return default_config(
@@ -147,6 +146,6 @@ def _write(out: Path, results: list[QuickstartResult], command: list[str]) -> No
 
 
 def _free(path: Path) -> Path:
-    from c2d.training.rundir import free_name
+    from c2d.runs.layout import free_name
 
     return free_name(path) if path.exists() else path

@@ -1,10 +1,15 @@
-"""c2d recipes [NAME NAME]"""
+"""c2d recipes [NAME NAME] [--parts]"""
 
 from __future__ import annotations
 
+import ast
+import dataclasses
+import inspect
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -15,20 +20,30 @@ from c2d.formatting import text_table
 
 @dataclass(frozen=True)
 class Recipes:
-    """Which recipes."""
+    """What to show."""
 
     names: tyro.conf.Positional[tuple[str, ...]] = ()
     """None: list all. One: all its settings. Two: where they differ, side by side."""
+    parts: bool = False
+    """List the parts of which recipes are made, with their settings, limits and help."""
     env: str = "breakout"
     """The environment at whose scale settings are shown."""
+    trust: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """A part of your own, my_package.my_module:MyHead, to list with the others; can be given several times."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    text = "The algorithms: each is one row of settings in c2d/agents/recipes.py."
+    text = (
+        "The algorithms: each is one row of settings in c2d/recipes/rows.py, made of the parts in c2d/recipes/parts.py."
+    )
     chosen = options(Recipes, list(arguments), "c2d recipes", text)
     if len(chosen.names) > 2:
-        raise UserError(f"c2d recipes takes up to two names, not {len(chosen.names)}")
-    if chosen.names:
+        raise UserError(f"c2d recipes got {len(chosen.names)} names; accepted: up to two")
+    if chosen.parts:
+        if chosen.names:
+            raise UserError("c2d recipes got names and --parts; accepted: only one of the two")
+        _list_parts(chosen.trust)
+    elif chosen.names:
         _compare(chosen.names, chosen.env)
     else:
         _list(chosen.env)
@@ -42,17 +57,17 @@ def _list(env: str) -> None:
     from c2d.envs.make import spec_of
     from c2d.recipes.rows import ROWS
 
-    spec, usual = None, _flat(default_config(env).recipe)
+    spec, base = None, _flat(default_config(env).recipe)
     width = max(map(len, ROWS))
     for name, row in ROWS.items():
         config = default_config(env, name)
         spec = spec or spec_of(config.env, config.rules)
         weights = parameter_count(build_network(config.recipe, spec, torch.Generator()))
         own = _flat(config.recipe)
-        unlike = [f"{key} {_words(own[key])}" for key in own if own[key] != usual.get(key)]
+        changes = [f"{key} {_words(own[key])}" for key in own if own[key] != base.get(key)]
         print(f"{name:<{width}}  {row.about} ({row.paper}; settings: {row.settings}; {weights:,} weights on {env})")
-        if unlike:
-            print(f"{'':<{width}}  differs from c2d in: {', '.join(unlike)}")
+        if changes:
+            print(f"{'':<{width}}  differs from c2d in: {', '.join(changes)}")
         if row.note:
             print(f"{'':<{width}}  {row.note}")
 
@@ -70,6 +85,52 @@ def _compare(names: tuple[str, ...], env: str) -> None:
             print(f"{name}: {ROWS[name].note}")
     if len(names) == 2:
         print(f"all other settings are equal (at the scale of {env})")
+
+
+def _list_parts(own: tuple[str, ...]) -> None:
+    """Every slot with its parts, as they are declared."""
+    from c2d.recipes.part import PARTS, SLOTS, check_declaration
+    from c2d.recipes.user_code import imported, trust
+    from c2d.validation import limits, option
+
+    for name in own:
+        trust(name)
+        imported(name, "part")
+    for slot, about in SLOTS.items():
+        print(f"--{slot}: {about}")
+        for name, cls in PARTS[slot].items():
+            check_declaration(cls)
+            print(f"  {name}: {_first_line(cls)}")
+            helps, bounds = help_texts(cls), limits(cls)
+            for field in dataclasses.fields(cls):
+                accepted = bounds[field.name].accepted if field.name in bounds else _choices(cls, field.name)
+                text = [helps.get(field.name, ""), f"Accepted: {accepted}." if accepted else ""]
+                text.append(f"(default: {_words(getattr(cls(), field.name))})")
+                print(f"    --{slot}.{option(field.name)}: {' '.join(filter(None, text))}")
+
+
+def _first_line(cls: type) -> str:
+    return " ".join((cls.__doc__ or "").split("\n\n")[0].split())
+
+
+def _choices(cls: type, field: str) -> str:
+    hint = get_type_hints(cls)[field]
+    return ", ".join(map(str, get_args(hint))) if get_origin(hint) is Literal else ""
+
+
+def help_texts(cls: type) -> dict[str, str]:
+    """The docstrings under the fields of a class and its bases; none where there is no source."""
+    texts: dict[str, str] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        try:
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        except (OSError, TypeError, SyntaxError, ValueError):
+            continue
+        for field, text in pairwise(getattr(tree, "body", [])):
+            value = text.value.value if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) else None
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(value, str):
+                texts[field.target.id] = " ".join(value.split())
+    return texts
 
 
 def _flat(recipe: Any) -> dict[str, Any]:

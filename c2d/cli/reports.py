@@ -208,7 +208,7 @@ class FingerprintOptions:
 def fingerprint(arguments: Sequence[str]) -> None:
     chosen = options(FingerprintOptions, list(arguments), "c2d fingerprint", _FINGERPRINT)
     from c2d.reporting.fingerprint import all_sections, write_page
-    from c2d.reporting.run_records import RunRecords, read_run
+    from c2d.runs.reader import RunRecords, read_run
 
     if not chosen.runs:
         raise UserError("no run given; accepted: c2d fingerprint RUN [RUN ...]")

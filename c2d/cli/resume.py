@@ -12,7 +12,7 @@ from pathlib import Path
 
 import tyro
 
-from c2d.cli.settings import options, parse, peek
+from c2d.cli.settings import options, parse, peek, take_trust
 from c2d.config import Config, validate
 from c2d.envs.names import require_trusted_env
 from c2d.errors import UserError
@@ -20,7 +20,7 @@ from c2d.files import kind_of
 from c2d.formatting import printable, text_table
 from c2d.recipes.user_code import trust
 
-USAGE = """usage: c2d resume RUN [--iterations N] [--env MODULE:CLASS] [--fork NEW_RUN] [settings]
+USAGE = """usage: c2d resume RUN [--iterations N] [--env NAME] [--trust NAME] [--fork NEW_RUN] [settings]
 
 Resume a run from its last checkpoint, as if it had never stopped. RUN is a directory written by `c2d train`.
 
@@ -28,6 +28,8 @@ Resume a run from its last checkpoint, as if it had never stopped. RUN is a dire
   --threads N        CPU threads; may differ from before, but then results may differ by rounding
   --device D         likewise
   --env MODULE:CLASS required again for your own class: code is never imported because a file names it
+  --trust MODULE:CLASS
+                     likewise for your own part, such as a head; can be given several times
   --fork NEW_RUN     leave RUN unchanged and continue in a new directory; then every other setting may change too,
                      such as --optim.learning-rate (c2d train --help lists them)"""
 
@@ -41,9 +43,9 @@ def main(arguments: Sequence[str]) -> None:
         return
     config, source = read(words)
     from c2d.api import train
-    from c2d.training.memory import keep_memory
-    from c2d.training.resume import fork, refuse_differences
-    from c2d.training.rundir import RunDir
+    from c2d.runs.layout import RunDir
+    from c2d.training.process import keep_memory
+    from c2d.training.resume import fork, reject_differences
 
     old, new = RunDir(source), RunDir(config.directory)
     if old.path != new.path:
@@ -51,7 +53,7 @@ def main(arguments: Sequence[str]) -> None:
             raise UserError(f"--fork {new.path} exists; accepted: a new directory")
         fork(old, new, config, _warn)
     else:
-        refuse_differences(old, read_old(old.path), config)
+        reject_differences(old, read_old(old.path), config)
     keep_memory()
     result = train(config)
     if result.state == "finished":
@@ -59,8 +61,8 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def read_old(path: Path) -> Config:
+    from c2d.runs.layout import RunDir
     from c2d.training.resume import config_of
-    from c2d.training.rundir import RunDir
 
     return config_of(RunDir(path), _warn)
 
@@ -71,7 +73,7 @@ def _warn(text: str) -> None:
 
 def read(words: list[str]) -> tuple[Config, Path]:
     """The config to continue with, and the run to continue from."""
-    env, words = peek(words, "--env", remove=True)
+    env, words = peek(take_trust(words), "--env", remove=True)
     target, words = peek(words, "--fork", remove=True)
     if words[0].startswith("-"):
         raise UserError(f'"{words[0]}" is not a run; accepted: the run first, c2d resume RUN [settings]')
@@ -80,9 +82,8 @@ def read(words: list[str]) -> tuple[Config, Path]:
         raise UserError(f"{source} is not a directory; accepted: a run directory written by `c2d train`")
     before = read_old(source)
     require_trusted_env(before.env, env)
+    trust(peek(words, "--phi.kind")[0] or "")
     config = parse(dataclasses.replace(before, run_dir=str(target or source)), words, prog="c2d resume RUN")
-    if peek(words, "--phi.kind")[0] is not None:
-        trust(config.recipe.phi.kind)
     validate(config)
     return config, source
 

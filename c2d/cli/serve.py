@@ -43,7 +43,7 @@ class ServeOptions:
     token: str | None = None
     """Token for a public --host, at least 16 letters and digits; None: a new one, which is printed."""
     trust: tuple[str, ...] = ()
-    """Your own code that runs use and that may be imported: my_package.my_module:MyEnv or :my_phi."""
+    """Your own code that runs use and that may be imported: my_package.my_module:MyEnv, :my_phi or :MyHead."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -71,7 +71,7 @@ def server_config(chosen: ServeOptions, access: Access) -> uvicorn.Config:
         from c2d.web.security import HEADER_BYTES
     except ImportError as error:
         raise UserError(f"the page needs the package {error.name}; install it with: pip install 'c2d[web]'") from None
-    from c2d.web.inside import Root
+    from c2d.runs.confined import Root
 
     most, backlog = connection_limits(open_files())
     config = uvicorn.Config(

@@ -7,24 +7,19 @@ import dataclasses
 import io
 import re
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import tyro
 
 from c2d.config import Config, flat, to_json
+from c2d.envs.protocols import Rules
 from c2d.errors import UserError
-from c2d.recipes.recipe import PARTS
+from c2d.recipes.part import PARTS, SLOTS
+from c2d.recipes.recipe import Recipe
+from c2d.recipes.user_code import trust
+from c2d.validation import option
 
 Options = TypeVar("Options")
-
-_PARTS_IN_WORDS = {
-    "encoder": "network from the observation to features",
-    "head": "what is predicted for each action",
-    "loss": "how prediction and target are compared",
-    "bootstrap": "whose choice and whose law the target takes",
-    "sampler": "which transitions an update learns from",
-    "optim": "how weights follow gradients",
-}
 
 
 def parse(config: Config, arguments: list[str], prog: str = "c2d train ENV") -> Config:
@@ -33,18 +28,18 @@ def parse(config: Config, arguments: list[str], prog: str = "c2d train ENV") -> 
 
 
 def _description(config: Config) -> str:
-    """What stands above the settings: what decides which there are."""
+    """The text above the settings: the options that decide which settings there are."""
     now = flat(to_json(config))
     parts = "\n".join(
-        f"  --{part}: {_PARTS_IN_WORDS[part]}; {', '.join(choices)} (default: {now[part]})"
-        for part, choices in PARTS.items()
+        f"  --{slot}: {about}; {', '.join(PARTS[slot])} (default: {now[slot]})" for slot, about in SLOTS.items()
     )
     return (
-        "Train an agent. Times are in agent steps unless said otherwise; defaults follow ENV and recipe.\n\n"
+        "Train an agent. Times are in agent steps unless stated otherwise; defaults depend on ENV and recipe.\n\n"
         "ENV: an Atari game (breakout, ALE/Breakout-v5), minatar/breakout, gym/CartPole-v1 or another registered "
-        "environment, toy/bimodal, or a class of yours as my_package.my_module:MyEnv.\n\n"
-        "--config FILE: begin with the settings of a run, its config.json; other settings given change them.\n\n"
-        f"Parts of the recipe can be exchanged, and then have settings of their own:\n{parts}"
+        "environment, toy/bimodal, or your own class as my_package.my_module:MyEnv.\n\n"
+        "--config FILE: start from the config.json of a run; other settings change it.\n\n"
+        "Each part of the recipe can be exchanged and then has its own settings. Your own part is my_module:MyHead "
+        f"(docs/extending.md).\n{parts}"
     )
 
 
@@ -69,7 +64,8 @@ def options(
     except SystemExit as exit:
         if not exit.code:
             raise
-        raise UserError(_misled_switch(switches, arguments, said := _one_line(complaints.getvalue())) or said) from None
+        complaint = _one_line(complaints.getvalue())
+        raise UserError(_misread_switch(switches, arguments, complaint) or complaint) from None
 
 
 def _switches(cls: Any, default: Any) -> set[str]:
@@ -79,11 +75,19 @@ def _switches(cls: Any, default: Any) -> set[str]:
     return {"--" + name.replace("_", "-") for name in names}
 
 
-def _misled_switch(switches: set[str], arguments: list[str], said: str) -> str | None:
-    """If what was complained of is a word after a switch, what the switch takes."""
+def all_switches() -> set[str]:
+    """Every setting of a run that is True or False, in whichever part."""
+    classes: list[tuple[str, Any]] = [("", Config), ("", Recipe), *(("rules.", rules) for rules in get_args(Rules))]
+    classes += [(f"{slot}.", cls) for slot, parts in PARTS.items() for cls in parts.values()]
+    fields = [(prefix, field) for prefix, cls in classes for field in dataclasses.fields(cls)]
+    return {f"--{prefix}{option(field.name)}" for prefix, field in fields if str(field.type).startswith("bool")}
+
+
+def _misread_switch(switches: set[str], arguments: list[str], complaint: str) -> str | None:
+    """A better message if the complaint is about the word after a switch."""
     for word, value in pairwise(arguments):
-        if word in switches and said == f"Unrecognized options: {value}":
-            return f"{word} takes True or False, not {value!r}"
+        if word in switches and complaint == f"Unrecognized options: {value}":
+            return f'{word} is "{value}"; accepted: True, False'
     return None
 
 
@@ -105,6 +109,15 @@ def peek(arguments: list[str], flag: str, remove: bool = False) -> tuple[str | N
                 raise UserError(f"{flag} needs a value")
             return arguments[place + 1], arguments[:place] + arguments[place + 2 :] if remove else arguments
     return None, arguments
+
+
+def take_trust(arguments: list[str]) -> list[str]:
+    """The other arguments; every `--trust my_module:MyHead` among them may now be imported."""
+    name, arguments = peek(arguments, "--trust", remove=True)
+    while name is not None:
+        trust(name)
+        name, arguments = peek(arguments, "--trust", remove=True)
+    return arguments
 
 
 def _one_line(text: str) -> str:

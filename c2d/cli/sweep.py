@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from c2d.cli.settings import options
+from c2d.cli.settings import options, take_trust
 from c2d.errors import UserError
 from c2d.formatting import printable
 
@@ -45,6 +45,8 @@ class _Execution:
     """Copy results through Ray even from nodes that share the disk; others always do."""
     dry_run: bool = False
     """Show the plan with its time, memory and disk; run nothing."""
+    trust: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """Your own part that the runs use, my_package.my_module:MyHead; can be given several times."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ def ablate(arguments: Sequence[str]) -> None:
     chosen = options(_Ablate, _merge_set(arguments), "c2d ablate", text)
     from c2d.sweep.plan import ablation_plan
 
+    _trust(chosen)
     _run(_with_options(ablation_plan(chosen.plan), chosen), chosen)
 
 
@@ -142,12 +145,10 @@ def _merge_set(words: Sequence[str]) -> list[str]:
 
 
 def _plan(chosen: _Sweep) -> Plan:
-    from c2d.recipes.user_code import trust
     from c2d.sweep.plan import PLANS, Plan, builtin_plan, split_names
     from c2d.sweep.planfile import SUFFIXES, read_plan
 
-    for kind in _settings(chosen).get("phi.kind", ()):
-        trust(str(kind))
+    _trust(chosen)
     if chosen.plan.endswith(SUFFIXES):
         plan = read_plan(Path(chosen.plan), tuple(split_names(chosen.envs)))
         return _with_options(plan, replace(chosen, envs="") if _only_names_code(chosen.envs) else chosen)
@@ -159,6 +160,14 @@ def _plan(chosen: _Sweep) -> Plan:
             "or c2d sweep --recipes c2d,c51 --envs minatar/*"
         )
     return _with_options(Plan("sweep", (), ()), chosen)
+
+
+def _trust(chosen: _Sweep) -> None:
+    """Code that the command line names may be imported."""
+    from c2d.recipes.user_code import trust
+
+    for name in (*chosen.trust, *(str(value) for values in _settings(chosen).values() for value in values)):
+        trust(name)
 
 
 def _only_names_code(envs: str) -> bool:
@@ -258,6 +267,7 @@ def _device(chosen: _Execution) -> str:
 def _status(words: list[str]) -> None:
     from c2d.sweep.directory import SweepDir, status_lines
 
+    words = take_trust(words)
     if len(words) != 1 or words[0].startswith("-"):
         raise UserError("no sweep given; accepted: c2d sweep status DIR, the directory of a sweep")
     print(printable("\n".join(status_lines(SweepDir(words[0])))))
@@ -273,8 +283,8 @@ def _retry(words: list[str]) -> None:
     from c2d.sweep.plan import split_names
     from c2d.sweep.run_sweep import SweepRequest, run_sweep
 
-    if chosen.phi is not None:
-        trust(chosen.phi)
+    for name in (*chosen.trust, chosen.phi or ""):
+        trust(name)
     path = Path(chosen.directory)
     expanded = runs_to_retry(path, chosen.failed, tuple(split_names(chosen.envs)), chosen.threads, _device(chosen))
     request = SweepRequest("retry", expanded, path, _sweep_options(chosen), Rates(chosen.rate), True, chosen.dry_run)

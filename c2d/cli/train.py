@@ -6,18 +6,19 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from c2d.cli.settings import parse, peek
+from c2d.cli.settings import all_switches, parse, peek, take_trust
 from c2d.config import Config, default_config, read_config
 from c2d.envs.names import require_trusted_env, resolve
 from c2d.errors import UserError
-from c2d.recipes.recipe import PARTS, exchange
+from c2d.recipes.part import SLOTS
+from c2d.recipes.recipe import exchange
 from c2d.recipes.user_code import trust
 
 
 def main(arguments: Sequence[str]) -> None:
     config = read(list(arguments))
     from c2d.api import train
-    from c2d.training.memory import keep_memory
+    from c2d.training.process import keep_memory
 
     keep_memory()
     result = train(config)
@@ -26,15 +27,15 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def read(arguments: list[str]) -> Config:
-    """The config meant by the command line: defaults of ENV and recipe (or of a file), then every setting given."""
-    env, arguments = _take_env(arguments)
+    """The config that the command line describes: defaults of ENV and recipe (or of a file), then every setting."""
+    env, arguments = _take_env(take_trust(arguments))
     file, arguments = peek(arguments, "--config", remove=True)
     recipe, _ = peek(arguments, "--recipe")
     protocol, _ = peek(arguments, "--protocol")
-    chosen, arguments = _take_parts(arguments)
+    chosen, arguments = take_parts(arguments)
     if file is not None:
         if recipe is not None or protocol is not None:
-            raise UserError("--config already says which recipe and protocol; leave out --recipe and --protocol")
+            raise UserError("--config already has a recipe and a protocol; leave out --recipe and --protocol")
         config = read_config(Path(file))
         if env is None:
             require_trusted_env(config.env, env, flag="")
@@ -46,26 +47,33 @@ def read(arguments: list[str]) -> Config:
     else:
         raise UserError("which environment? c2d train ENV, such as breakout, minatar/breakout or gym/CartPole-v1")
     config = dataclasses.replace(config, recipe=exchange(config.recipe, chosen))
-    config = parse(config, arguments)
-    if peek(arguments, "--phi.kind")[0] is not None:
-        trust(config.recipe.phi.kind)
-    return config
+    return parse(config, arguments)
 
 
-def _take_parts(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
-    """`--head quantile` and the like, which decide what settings there are."""
+def take_parts(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
+    """`--head quantile` and the like, which decide what settings there are; and the other arguments.
+
+    Code that the command line names, for a part or for φ, may be imported.
+    """
     chosen = {}
-    for part in PARTS:
-        name, arguments = peek(arguments, f"--{part}", remove=True)
+    for slot in SLOTS:
+        name, arguments = peek(arguments, f"--{slot}", remove=True)
         if name is not None:
-            chosen[part] = name
+            chosen[slot] = name
+    for name in (*chosen.values(), peek(arguments, "--phi.kind")[0] or ""):
+        trust(name)
     return chosen, arguments
 
 
 def _take_env(arguments: list[str]) -> tuple[str | None, list[str]]:
-    """The first word that is neither an option nor the value of one."""
+    """The first word that is neither an option nor the value of one, and the other words.
+
+    A switch such as `--noisy` may stand alone.
+    """
+    switches = all_switches()
     for place, word in enumerate(arguments):
         before = arguments[place - 1] if place else ""
-        if not word.startswith("-") and (not before.startswith("--") or "=" in before):
+        alone = not before.startswith("--") or "=" in before or (before in switches and word not in ("True", "False"))
+        if alone and not word.startswith("-"):
             return word, arguments[:place] + arguments[place + 1 :]
     return None, arguments

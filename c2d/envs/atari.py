@@ -39,7 +39,7 @@ NOOP = 0
 RESTART_EVERY = 1_000  # agent steps between restart points; the emulator makes some thousands a second
 
 
-class AtariGame:
+class AtariEnv:
     """An `Environment` that resets itself. Frames are [1, size, size] u8, each a new array."""
 
     def __init__(self, key: str, rules: AtariRules, seed: int) -> None:
@@ -154,7 +154,7 @@ class AtariGame:
 
     # ------------------------------------------------------ saving and restoring
 
-    def save(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """All that the rest of the game depends on, as plain values; the frame stack is the caller's."""
         return {
             "start": self._start,
@@ -163,8 +163,8 @@ class AtariGame:
             "check": self._digest(),
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue exactly where `save` was called. `render` shows the screen again after the next step."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue exactly where `state_dict` was called. `render` shows the screen again after the next step."""
         if "start" not in state:
             self._restore_older(state)
             return
@@ -268,10 +268,12 @@ def _rom_path(rom: str) -> Path:
     try:
         import ale_py
     except ImportError:
-        raise UserError("Atari games need the emulator: pip install 'c2d[atari]'.") from None
+        raise UserError("Atari games need the emulator: pip install 'c2d[atari]'") from None
     path = Path(ale_py.__file__).parent / "roms" / f"{rom}.bin"
     if not path.is_file():
-        raise UserError(f"No ROM {rom!r} in {path.parent}: install the ale-py of 'c2d[atari]', which has it.")
+        raise UserError(
+            f"{path.parent} has no {path.name}; accepted: an ale-py with this game: pip install 'c2d[atari]'"
+        )
     return path
 
 
@@ -282,7 +284,7 @@ def _actions(ale: Any, spec: EnvSpec, full: bool) -> list[int]:
     if names != spec.action_names:
         raise UserError(
             f"this version of ale-py offers {', '.join(names)} in {spec.name}, not {', '.join(spec.action_names)} "
-            "as in the table of games: install another version of it, as in pip install 'c2d[atari]'."
+            "as in the table of games; accepted: a version that offers them: pip install 'c2d[atari]'"
         )
     return [action.value for action in offered]
 
@@ -307,7 +309,7 @@ class Resizer:
         try:
             import cv2
         except ImportError:
-            raise UserError("Atari frames are resized with OpenCV: pip install 'c2d[atari]'.") from None
+            raise UserError("Atari frames are resized with OpenCV: pip install 'c2d[atari]'") from None
         kernels = {"area": cv2.INTER_AREA, "linear": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST}
         self.name = f"{kernel}, OpenCV {cv2.__version__}"  # which code resized, for the passport
         self._resize, self._shape, self._kernel = cv2.resize, (size, size), kernels[kernel]
@@ -373,5 +375,5 @@ def state_of(ale: Any) -> bytes:
     try:
         data: bytes = ale.cloneState(include_rng=True).serialize()
     except UnicodeDecodeError:  # versions before 0.12 return these bytes as text
-        raise UserError("Atari games need ale-py 0.12 or newer: pip install --upgrade 'c2d[atari]'.") from None
+        raise UserError("Atari games need ale-py 0.12 or newer: pip install --upgrade 'c2d[atari]'") from None
     return data

@@ -34,7 +34,7 @@ class BadEnvironment(UserError):
     """The environment returned a value that cannot be learned from."""
 
 
-class GymnasiumGame:
+class GymnasiumEnv:
     """An `Environment` that wraps a Gymnasium environment. Episode k is seeded by the run's seed and k."""
 
     def __init__(self, key: str, rules: GymRules, seed: int) -> None:
@@ -112,10 +112,10 @@ class GymnasiumGame:
     def _where(self) -> str:
         return f"{self._name}, episode {self._episode}, step {self._steps}"
 
-    def save(self) -> dict[str, Any]:
-        return self._moves.save(self._newest)
+    def state_dict(self) -> dict[str, Any]:
+        return self._moves.state_dict(self._newest)
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self._episode = state["game"]
         try:
             self._moves.play_again(self, state)
@@ -136,7 +136,7 @@ class GymnasiumGame:
         }
 
     @property
-    def pictures_per_second(self) -> float | None:
+    def render_fps(self) -> float | None:
         """Frames per second at which the environment asks to be shown, if it states a rate."""
         rate = (getattr(self._env, "metadata", None) or {}).get("render_fps")
         return float(rate) if isinstance(rate, int | float) and rate > 0 else None

@@ -57,17 +57,17 @@ def make(name: str | EnvName, rules: Rules | None, seed: int) -> Environment:
     """One environment. Only the packages of its family are imported."""
     name, rules = _resolved(name, rules)
     if isinstance(rules, AtariRules):
-        from c2d.envs.atari import AtariGame
+        from c2d.envs.atari import AtariEnv
 
-        return AtariGame(name.key, rules, seed)
+        return AtariEnv(name.key, rules, seed)
     if isinstance(rules, MinAtarRules):
-        from c2d.envs.minatar import MinAtarGame
+        from c2d.envs.minatar import MinAtarEnv
 
-        return MinAtarGame(name.key, rules, seed)
+        return MinAtarEnv(name.key, rules, seed)
     if name.key.startswith("toy/"):
-        from c2d.envs.toy import ToyGame
+        from c2d.envs.toy import ToyEnv
 
-        return ToyGame(name.key.removeprefix("toy/"), rules, seed)
-    from c2d.envs.gymnasium import GymnasiumGame
+        return ToyEnv(name.key.removeprefix("toy/"), rules, seed)
+    from c2d.envs.gymnasium import GymnasiumEnv
 
-    return GymnasiumGame(name.key, rules, seed)
+    return GymnasiumEnv(name.key, rules, seed)

@@ -49,7 +49,7 @@ def minatar_spec(key: str, rules: MinAtarRules) -> EnvSpec:
     )
 
 
-class MinAtarGame:
+class MinAtarEnv:
     """An `Environment`. Frames are [C, 10, 10] u8 of zeros and ones."""
 
     def __init__(self, key: str, rules: MinAtarRules, seed: int) -> None:
@@ -98,10 +98,10 @@ class MinAtarGame:
         image = self._game.state()  # [10, 10, C] bool, a new array at each call
         return np.ascontiguousarray(image.transpose(2, 0, 1)).view(np.uint8)
 
-    def save(self) -> dict[str, Any]:
-        return self._moves.save(self._frame())
+    def state_dict(self) -> dict[str, Any]:
+        return self._moves.state_dict(self._frame())
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self._next_game = state["game"]
         self._moves.play_again(self, state)
 

@@ -57,7 +57,7 @@ def require_trusted_env(in_file: str, named: str | None, flag: str = "--env ") -
     own = in_file.removeprefix("gym/")
     if ":" in own and (named is None or named.removeprefix("gym/") != own):
         raise UserError(
-            f"this run trains on {own}, code that is not imported because a file names it; "
+            f"this run trains on {own}, code that is imported only if you name it yourself; "
             f"if you trust it, add {flag}{own}"
         )
 

@@ -6,10 +6,15 @@ The docstrings under the fields are the help texts of the command line.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from c2d.errors import UserError
+from c2d.validation import COUNT, FRACTION, UNITS_OR_0, between
 
+# What becomes of the transition at which an episode was truncated (`learner_view` in `replay/buffer.py`):
+#   drop       it is not stored (the paper)
+#   bootstrap  it is stored and bootstraps from the true final observation
+#   terminal   it is stored as if the episode had ended by itself
 Truncation = Literal["drop", "bootstrap", "terminal"]
 Resize = Literal["area", "linear", "nearest"]
 TRUNCATIONS: tuple[Truncation, ...] = ("drop", "bootstrap", "terminal")
@@ -31,38 +36,38 @@ def _check_common(truncation: str, stack: int, cap_steps: int | None) -> None:
 class AtariRules:
     """How an Atari game is played and cut into episodes. The defaults are the paper's."""
 
-    sticky: float = 0.25
-    """Probability, per emulated frame, that the action executed last is executed again (Machado et al. 2018)."""
+    sticky: Annotated[float, FRACTION] = 0.25
+    """Probability, per emulated frame, that the last executed action is repeated (Machado et al. 2018)."""
 
     life_loss_ends_episode: bool = True
     """Whether losing a life ends the learner's episode. The game continues, and scores are those of whole games."""
 
-    cap_steps: int | None = 27_000
+    cap_steps: Annotated[int | None, COUNT] = 27_000
     """Longest game, in agent steps (27,000 of 4 frames are 108,000 frames or 30 minutes); None: no cap."""
 
-    cap_frames: int | None = None
+    cap_frames: Annotated[int | None, COUNT] = None
     """Longest game, in emulated frames; None: no cap."""
 
     truncation: Truncation = "drop"
     """How the learner treats a step cut by a cap: drop it, bootstrap from its last frame, or treat it as terminal."""
 
-    action_repeat: int = 4
-    """Emulated frames per agent step: the action is repeated this often and the rewards are added up."""
+    action_repeat: Annotated[int, COUNT] = 4
+    """Emulated frames per agent step: the action is repeated this often and the rewards are summed."""
 
-    frame_size: int = 84
+    frame_size: Annotated[int, between(8, 160)] = 84
     """Height and width of a frame after resizing, in pixels."""
 
-    stack: int = 4
-    """Frames the agent sees at once, the newest and those before it."""
+    stack: Annotated[int, between(1, 1_000)] = 4
+    """Frames per observation: the newest one and those before it."""
 
-    noop_max: int = 0
-    """A new game begins with 1 to this many idle emulated frames, drawn uniformly; 0: none."""
+    noop_max: Annotated[int, UNITS_OR_0] = 0
+    """A new game begins with 1 to this many no-op frames, drawn uniformly; 0: none."""
 
     full_action_set: bool = False
     """Use all 18 joystick actions instead of the game's minimal set."""
 
-    opening_count: int = 2
-    """Stack at the opening f of an episode after the first: 2 is [0, 0, f, f] (as the authors), 1 is [0, 0, 0, f]."""
+    opening_count: Annotated[int, between(1, 1_000)] = 2
+    """Copies of the first frame f in the stack, after episode 1: 2 is [0, 0, f, f] (authors), 1 is [0, 0, 0, f]."""
 
     resize: Resize = "area"
     """Interpolation from the screen's 210x160 pixels to the frame."""
@@ -105,8 +110,8 @@ def protocol_name(rules: AtariRules) -> str:
 class MinAtarRules:
     """How a MinAtar game is played. The defaults are MinAtar's own, plus a cap for agents that never lose."""
 
-    sticky: float = 0.1
-    """Probability, per step, that the action executed before is executed again instead of the chosen one."""
+    sticky: Annotated[float, FRACTION] = 0.1
+    """Probability, per step, that the last executed action is repeated instead of the chosen one."""
 
     ramping: bool = True
     """Whether a game becomes harder as it continues (in games that support it)."""
@@ -114,14 +119,14 @@ class MinAtarRules:
     minimal_actions: bool = True
     """Use only the actions that have an effect in this game instead of all six."""
 
-    cap_steps: int | None = 5_000
-    """Longest game, in agent steps; None: no cap. Freeway ends by itself after 2,500."""
+    cap_steps: Annotated[int | None, COUNT] = 5_000
+    """Longest game, in agent steps; None: no cap. Freeway ends after 2,500."""
 
     truncation: Truncation = "bootstrap"
     """How the learner treats a step cut by the cap: drop it, bootstrap from its last frame, or treat it as terminal."""
 
-    stack: int = 1
-    """Frames the agent sees at once. MinAtar's channels already show motion, so one is enough."""
+    stack: Annotated[int, between(1, 1_000)] = 1
+    """Frames per observation. MinAtar's channels already show motion, so one is enough."""
 
     def __post_init__(self) -> None:
         _check_common(self.truncation, self.stack, self.cap_steps)
@@ -132,14 +137,14 @@ class MinAtarRules:
 class GymRules:
     """How a Gymnasium or toy environment is cut into episodes."""
 
-    cap_steps: int | None = None
-    """Longest episode, in agent steps, beside the environment's own limit; None: only its own."""
+    cap_steps: Annotated[int | None, COUNT] = None
+    """Longest episode, in agent steps, in addition to the environment's own limit; None: only that limit."""
 
     truncation: Truncation = "bootstrap"
     """How the learner treats a truncated step: drop it, bootstrap from its last frame, or treat it as terminal."""
 
-    stack: int = 1
-    """Observations the agent sees at once, the newest and those before it."""
+    stack: Annotated[int, between(1, 1_000)] = 1
+    """Observations the agent sees at once: the newest one and those before it."""
 
     def __post_init__(self) -> None:
         _check_common(self.truncation, self.stack, self.cap_steps)

@@ -63,12 +63,12 @@ class Environment(Protocol):
         """The image a person would see now. [H, W, 3] u8"""
         ...
 
-    def save(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Everything the rest of the game depends on: plain values, lists, dictionaries and bytes."""
         ...
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue where `save` was called, in any process. Raises `ReplayMismatch` if that is not possible."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was called, in any process. Raises `ReplayMismatch` if that is not possible."""
         ...
 
     def close(self) -> None: ...
@@ -98,7 +98,7 @@ class ActionLog:
         self.game = game
         self.actions: list[int] = []
 
-    def save(self, frame: np.ndarray) -> dict[str, Any]:
+    def state_dict(self, frame: np.ndarray) -> dict[str, Any]:
         return {"game": self.game, "actions": list(self.actions), "frame": _digest(frame)}
 
     def play_again(self, env: Environment, state: dict[str, Any]) -> None:

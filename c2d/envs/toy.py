@@ -93,7 +93,7 @@ def find(name: str) -> Toy:
     return TOYS[name]
 
 
-class ToyGame:
+class ToyEnv:
     """An `Environment` for one of `TOYS`. Frames are one-hot states [D] f32, all zeros after the end."""
 
     def __init__(self, name: str, rules: GymRules, seed: int) -> None:
@@ -140,7 +140,7 @@ class ToyGame:
         game = GameEnd(self._score, self._steps)
         return Step(frame, chosen.reward, terminal, not terminal, self.reset(), game)
 
-    def save(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {
             "state": self._state,
             "steps": self._steps,
@@ -148,7 +148,7 @@ class ToyGame:
             "rng": self._rng.bit_generator.state,
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         if state["state"] not in range(len(self._toy.states)):
             raise ValueError(f"the state is {state['state']!r}; accepted: 0 to {len(self._toy.states) - 1}")
         self._state, self._steps, self._score = state["state"], state["steps"], state["score"]

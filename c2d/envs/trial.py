@@ -33,7 +33,7 @@ def play(env: Environment, steps: int, saves: Iterable[int], seed: int = 0) -> T
     env.reset()
     for number, action in enumerate(actions):
         if number in wanted:
-            states[number] = env.save()
+            states[number] = env.state_dict()
         trace.append(digest(env.step(action)))
     return Trial(actions, trace, states)
 
@@ -41,14 +41,14 @@ def play(env: Environment, steps: int, saves: Iterable[int], seed: int = 0) -> T
 def first_difference(env: Environment, state: dict[str, Any], actions: list[int], trace: list[list[Any]]) -> int | None:
     """Restore `state` and take the actions again: after how many steps something differs, if ever."""
     try:
-        env.restore(state)
+        env.load_state_dict(state)
     except ReplayMismatch:
         return 0
     return next((k for k, action in enumerate(actions) if digest(env.step(action)) != trace[k]), None)
 
 
 def digest(step: Step) -> list[Any]:
-    """All of a step as JSON values, pictures as hashes."""
+    """All of a step as JSON values, frames as hashes."""
     opening = None if step.reset is None else [_hash(step.reset.frame), step.reset.repeats]
     game = None if step.game is None else list(step.game)
     return [_hash(step.frame), step.reward, step.terminal, step.truncated, opening, game]
@@ -78,7 +78,7 @@ def unequal(build: Callable[[], Environment], points: int, steps: int, after: in
 
 @cache
 def why_not_exact(name: str, rules: Rules) -> str | None:
-    """Why runs of this environment do not resume exactly; None if nothing speaks against it.
+    """Why runs of this environment do not resume exactly; None if they do, as far as is known.
 
     Atari games are known from the study where it was made with this version of ale-py, and tried out elsewhere,
     which takes about a second. Other environments are checked whenever they are restored.

@@ -38,7 +38,7 @@ def frame_rate(env: Environment) -> float:
         return 60 / env.spec.frames_per_step
     if env.spec.family == "minatar":
         return 10.0
-    return float(getattr(env, "pictures_per_second", None) or 30.0)
+    return float(getattr(env, "render_fps", None) or 30.0)
 
 
 def enlarge(image: np.ndarray) -> np.ndarray:

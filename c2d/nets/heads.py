@@ -6,13 +6,15 @@ Each is a dense layer and an output, plain or dueling, of plain or noisy weights
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from c2d.native.dense import dense
+from c2d.native.operations import dense
+from c2d.recipes.part import OptimizerSpec
+from c2d.recipes.parts import RmsProp
 from c2d.types import Purpose, ReturnDist
 
 # --------------------------------------------------------------------------------------------------------- layers
@@ -28,7 +30,7 @@ class PlainLinear(nn.Linear):
 class NoisyLinear(nn.Module):
     """A dense layer with factorized Gaussian noise on its weights (Fortunato et al. 2018, Eqs. 10 and 11).
 
-    weight + sigma_weight ⊙ f(ε')f(ε)ᵀ, f(x) = sign(x)√|x|, drawn anew in each pass, once for the whole batch.
+    weight + sigma_weight ⊙ f(ε')f(ε)ᵀ, f(x) = sign(x)√|x|, drawn again in each pass, once for the whole batch.
     Without a generator the weights are their means.
     """
 
@@ -113,10 +115,38 @@ class Output(nn.Module):
 # ---------------------------------------------------------------------------------------------------------- heads
 
 
-class ScalarHead(nn.Module):
-    """features -> dense -> ReLU -> one number per action: a point mass."""
+class Head(nn.Module):
+    """Features -> the return distribution of every action: all that the learner and the actor know of a head."""
 
-    samples = False
+    samples = False  # whether the distribution to choose by is another pass than the one to bootstrap from
+    constants: tuple[str, ...] = ()  # parameters that start at a constant instead of being drawn
+
+    def forward(
+        self,
+        features: Tensor,
+        purpose: Purpose,
+        rng: torch.Generator | None = None,  # of noise and fractions; None: means and midpoints
+        like: ReturnDist | None = None,  # the prediction whose fractions a target takes over, in FQF
+    ) -> ReturnDist:  # [B, D] -> [B, A, N]
+        raise NotImplementedError(f"{type(self).__name__} has no forward(self, features, purpose, rng, like)")
+
+    def auxiliary(
+        self, features: Tensor, prediction: ReturnDist, action: Tensor, rng: torch.Generator | None
+    ) -> Tensor | None:
+        """A second loss [B], summed over the batch; `prediction` [B, N] is the distribution at `action` [B]."""
+        return None
+
+    def trained_apart(self) -> list[tuple[OptimizerSpec, list[nn.Parameter]]]:
+        """Parameters that the recipe's optimizer leaves alone, each group with an optimizer of its own."""
+        return []
+
+    def diagnostics(self) -> dict[str, float]:
+        """Numbers worth recording once per iteration."""
+        return {}
+
+
+class ScalarHead(Head):
+    """features -> dense -> ReLU -> one number per action: a point mass."""
 
     def __init__(self, features: int, actions: int, style: Style, hidden: int = 512) -> None:
         super().__init__()
@@ -129,14 +159,9 @@ class ScalarHead(nn.Module):
         atoms = self.output(F.relu(self.dense(features, rng)), rng)
         return ReturnDist(atoms, torch.zeros_like(atoms))
 
-    def diagnostics(self) -> dict[str, float]:
-        return {}
 
-
-class CategoricalHead(nn.Module):
+class CategoricalHead(Head):
     """features -> dense -> ReLU -> logits on the atoms v_min … v_max, which lie in φ-space."""
-
-    samples = False
 
     def __init__(
         self,
@@ -160,14 +185,9 @@ class CategoricalHead(nn.Module):
         log_probs = self.output(F.relu(self.dense(features, rng)), rng).log_softmax(-1)
         return ReturnDist(self.grid.expand_as(log_probs), log_probs)
 
-    def diagnostics(self) -> dict[str, float]:
-        return {}
 
-
-class QuantileHead(nn.Module):
+class QuantileHead(Head):
     """features -> dense -> ReLU -> the quantiles at τ̂_i = (2i − 1)/2N of each action."""
-
-    samples = False
 
     def __init__(self, features: int, actions: int, style: Style, atoms: int = 200, hidden: int = 512) -> None:
         super().__init__()
@@ -182,9 +202,6 @@ class QuantileHead(nn.Module):
         atoms = self.output(F.relu(self.dense(features, rng)), rng)
         share = atoms.new_full((), -math.log(atoms.shape[-1])).expand_as(atoms)
         return ReturnDist(atoms, share, self.taus.expand_as(atoms))
-
-    def diagnostics(self) -> dict[str, float]:
-        return {}
 
 
 class QuantileFunction(nn.Module):
@@ -203,7 +220,7 @@ class QuantileFunction(nn.Module):
         return atoms.view(*taus.shape, -1).transpose(1, 2)
 
 
-class ImplicitHead(nn.Module):
+class ImplicitHead(Head):
     """Atoms of equal probability at random fractions; at midpoints of equal fractions when there is no generator."""
 
     samples = True
@@ -240,11 +257,11 @@ class ImplicitHead(nn.Module):
         share = atoms.new_full((), -math.log(shape[1])).expand_as(atoms)
         return ReturnDist(atoms, share, taus.unsqueeze(1).expand_as(atoms))
 
-    def diagnostics(self) -> dict[str, float]:
-        return {}
+
+FRACTION_OPTIMIZER = RmsProp(2.5e-9, 0.95, 1e-5)  # that of FQF's authors
 
 
-class FractionHead(nn.Module):
+class FractionHead(Head):
     """Fractions 0 = τ_0 < τ_1 < … < τ_N = 1 by softmax; atom i is F⁻¹(τ̂_i) with probability τ_{i+1} − τ_i."""
 
     samples = True  # a target takes over the fractions of s; to choose, those proposed for s' (Yang et al., Alg. 1)
@@ -258,10 +275,10 @@ class FractionHead(nn.Module):
         cosines: int = 64,
         hidden: int = 512,
         entropy: float = 0.0,
-        **optimizer: Any,  # of the fraction network; see agents/build.py
+        optimizer: OptimizerSpec = FRACTION_OPTIMIZER,
     ) -> None:
         super().__init__()
-        self.entropy = entropy
+        self.entropy, self.optimizer = entropy, optimizer
         self.fractions = PlainLinear(features, atoms)
         self.quantile = QuantileFunction(features, actions, style, cosines, hidden)
 
@@ -278,11 +295,13 @@ class FractionHead(nn.Module):
         atoms = self.quantile(features, taus, rng)
         return ReturnDist(atoms, log_shares.unsqueeze(1).expand_as(atoms), taus.unsqueeze(1).expand_as(atoms))
 
-    def auxiliary(self, features: Tensor, law: ReturnDist, action: Tensor, rng: torch.Generator | None) -> Tensor:
+    def auxiliary(
+        self, features: Tensor, prediction: ReturnDist, action: Tensor, rng: torch.Generator | None
+    ) -> Tensor:
         """A loss whose gradient in τ_i is ∂W₁/∂τ_i = 2F⁻¹(τ_i) − F⁻¹(τ̂_i) − F⁻¹(τ̂_{i−1}) (Prop. 1). -> [B]
 
-        `law` [B, N] is the prediction at `action`. Only the fraction network moves: features and quantiles are
-        held fixed. The entropy bonus keeps the fractions apart.
+        Only the fraction network moves: features and quantiles are held fixed. The entropy bonus keeps the fractions
+        apart.
         """
         log_shares = self._log_shares(features.detach())  # [B, N]
         shares = log_shares.exp()
@@ -291,16 +310,13 @@ class FractionHead(nn.Module):
             values = self.quantile(features.detach(), inner, rng)  # [B, A, N-1]
             index = action.view(-1, 1, 1).expand(-1, 1, inner.shape[1])
             at_tau = values.gather(1, index).squeeze(1)
-            slope = 2 * at_tau - law.atoms[:, 1:] - law.atoms[:, :-1]
+            slope = 2 * at_tau - prediction.atoms[:, 1:] - prediction.atoms[:, :-1]
         loss: Tensor = (inner * slope).sum(-1) + self.entropy * (shares * log_shares).sum(-1)
         return loss
 
-    def own_parameters(self) -> list[nn.Parameter]:
-        """Trained by `auxiliary` alone, with an optimizer of their own."""
-        return list(self.fractions.parameters())
-
-    def diagnostics(self) -> dict[str, float]:
-        return {}
+    def trained_apart(self) -> list[tuple[OptimizerSpec, list[nn.Parameter]]]:
+        """The fraction network, which `auxiliary` alone trains."""
+        return [(self.optimizer, list(self.fractions.parameters()))]
 
     def _log_shares(self, features: Tensor) -> Tensor:  # [B, D] -> [B, N]
         shares: Tensor = self.fractions(features).log_softmax(-1)
@@ -313,13 +329,12 @@ def _midpoints(log_shares: Tensor) -> Tensor:
     return shares.cumsum(-1) - 0.5 * shares
 
 
-class ConjugatedHead(nn.Module):
+class ConjugatedHead(Head):
     """ψ = ReLU(dense(features)); p = softmax(output(ψ)); e = ReLU(dense(p)); z = α·tanh(output([e, ψ]) / c).
 
     Dueling, if asked for, is inside both outputs; the embedding sees the probabilities after it.
     """
 
-    samples = False
     constants = ("alpha",)
 
     def __init__(

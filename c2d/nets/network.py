@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from c2d.errors import UserError
-from c2d.native.column_norm import column_norm_relu
-from c2d.nets.heads import NoisyLinear
+from c2d.native.operations import column_norm_relu
+from c2d.nets.heads import Head
 from c2d.types import Purpose, ReturnDist
 
 Axis = Literal["column", "channel"]
@@ -24,34 +24,23 @@ Initializer = Literal["glorot", "fan-in", "orthogonal"]
 # ------------------------------------------------------------------------------------------------------- the network
 
 
-class Head(Protocol):
-    """Features -> the return distribution of every action."""
+class Encoder(Protocol):
+    """A module from observations to features."""
 
-    samples: bool  # whether the distribution to choose by differs from the one to bootstrap from
+    features: int  # D
 
-    def __call__(
-        self,
-        features: Tensor,
-        purpose: Purpose,
-        rng: torch.Generator | None = None,  # of noise and fractions; None: means and midpoints
-        like: ReturnDist | None = None,  # the prediction whose fractions a target takes over, in FQF
-    ) -> ReturnDist: ...  # [B, D] -> [B, A, N]
-
-    def diagnostics(self) -> dict[str, float]:
-        """What is worth recording of the head, unknown to the learner."""
-        ...
+    def __call__(self, obs: Tensor, purpose: Purpose) -> Tensor: ...  # [B, *obs] u8 or f32 -> [B, D] f32
 
 
 class ValueNetwork(nn.Module):
     """Observation -> ReturnDist [B, A, N]. Every pass names its purpose, which decides how layers normalize."""
 
-    def __init__(self, encoder: nn.Module, head: nn.Module) -> None:
+    def __init__(self, encoder: Encoder, head: Head) -> None:
         super().__init__()
         self.encoder, self.head = encoder, head
 
     def features(self, obs: Tensor, purpose: Purpose) -> Tensor:  # [B, *obs] -> [B, D]
-        out: Tensor = self.encoder(obs, purpose)
-        return out
+        return self.encoder(obs, purpose)
 
     def forward(
         self, obs: Tensor, purpose: Purpose, rng: torch.Generator | None = None, like: ReturnDist | None = None
@@ -72,8 +61,7 @@ class ValueNetwork(nn.Module):
 
     def diagnostics(self) -> dict[str, float]:
         """What the head finds worth recording."""
-        found: dict[str, float] = self.head.diagnostics()  # type: ignore[operator]  # nn.Module hides the type
-        return found
+        return self.head.diagnostics()
 
 
 @torch.no_grad()
@@ -179,7 +167,7 @@ class ConvEncoder(nn.Module):
                 other = "--encoder minatar or " if layers[0][1] > 3 else ""  # that one's kernel is the smallest
                 raise UserError(
                     f"observation of {obs_shape[1]}×{obs_shape[2]} pixels is too small for this encoder; "
-                    f"use {other}an environment with larger images (84×84 is usual)"
+                    f"accepted: {other}an environment with larger images (84×84 is usual)"
                 )
             self.convolutions.append(nn.Conv2d(channels, out, kernel, stride))
             self.activations.append(PlainReLU() if norm == "none" else BatchNormReLU(norm, out, width))
@@ -302,14 +290,18 @@ def initialize(module: nn.Module, rng: torch.Generator, how: Initializer = "glor
     """Initial weights, all from `rng`, and biases of 0. Glorot uniform is Keras' default; noisy layers have their own.
 
     PyTorch fills new layers from its global generator. So a layer whose weights this function does not know is an
-    error: it would keep those. Parameters that start at a constant are named in the layer's `constants`.
+    error: it would keep those. Parameters that start at a constant are named in the layer's `constants`;
+    a layer with a method `initialize(rng)` draws its own, and those of all layers within it.
     """
+    done: set[int] = set()
     for layer in module.modules():
         known: set[str] = set(getattr(layer, "constants", ()))
-        if isinstance(layer, NoisyLinear):
-            layer.initialize(rng)
-            known |= {"weight", "bias"}
-        elif isinstance(layer, nn.Linear | nn.Conv2d):
+        known |= {name for name, parameter in layer.named_parameters(recurse=False) if id(parameter) in done}
+        if callable(own := getattr(layer, "initialize", None)):
+            own(rng)
+            done |= {id(parameter) for parameter in layer.parameters()}
+            continue
+        if isinstance(layer, nn.Linear | nn.Conv2d) and "weight" not in known:
             INITIALIZERS[how](layer.weight, generator=rng)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)

@@ -1,223 +1,264 @@
-"""The parts a recipe is put together from: encoders, heads, φ, losses, bootstraps, samplers, optimizers.
+"""The parts of recipes: encoders, heads, φ, losses, bootstraps, samplers, optimizers. See `part.py` for what a part is.
 
 The docstring under each field is its help text on the command line.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from c2d.envs.spec import EnvSpec
+from c2d.errors import UserError, unknown_name
+from c2d.recipes.part import BootstrapSpec, EncoderSpec, HeadSpec, LossSpec, OptimizerSpec, SamplerSpec
+from c2d.recipes.user_code import imported, is_user_code, require_trusted
+from c2d.validation import (
+    BELOW_ONE,
+    COUNT_OR_0,
+    FINITE,
+    NOT_NEGATIVE,
+    NOT_POSITIVE,
+    POSITIVE,
+    UNITS,
+    UNITS_OR_0,
+    between,
+    list_of,
+    positive,
+    require,
+)
+
+if TYPE_CHECKING:  # a config can be read without PyTorch
+    from torch import nn
+
+    from c2d.agents.learner import Optimizer
+    from c2d.nets.heads import Head, Style
+    from c2d.nets.network import Encoder
+    from c2d.recipes.recipe import Recipe
+    from c2d.replay.buffer import Sampler
+    from c2d.returns.bellman import Bootstrap
+    from c2d.returns.losses import Loss
+    from c2d.types import Phi
+
+EPS = positive(": weights without a gradient need it")
+
+# ----------------------------------------------------------------------------------------------------------- encoders
 
 
 @dataclass(frozen=True)
-class Nature:
-    """The convolutional encoder of DQN for 84×84 pictures: 32×8×8/4, 64×4×4/2, 64×3×3/1."""
+class Nature(EncoderSpec, name="nature"):
+    """The convolutional encoder of DQN for 84×84 images: 32×8×8/4, 64×4×4/2, 64×3×3/1."""
 
     norm: Literal["column", "channel", "none"] = "column"
     """Batch normalization before each ReLU: per image column (the authors' runs), per channel (the paper), or none."""
     padding: Literal["valid", "same"] = "valid"
     """Convolution padding: valid (C2D) or same (Dopamine's baselines)."""
 
+    observations = "image"
+
+    def build(self, env: EnvSpec) -> Encoder:
+        from c2d.nets.network import nature_encoder
+
+        return nature_encoder(env.obs_shape, self.norm, self.padding, env.pixel_scale)
+
 
 @dataclass(frozen=True)
-class MinAtar:
-    """One 3×3 convolution with 16 channels, the usual encoder for 10×10 MinAtar planes."""
+class MinAtar(EncoderSpec, name="minatar"):
+    """One 3×3 convolution with 16 channels, the usual encoder for MinAtar's 10×10 images."""
 
-    channels: int = 16
+    channels: Annotated[int, UNITS] = 16
     """Channels of the convolution."""
     norm: Literal["column", "channel", "none"] = "none"
     """Batch normalization between the convolution and its ReLU."""
 
+    observations = "image"
+
+    def build(self, env: EnvSpec) -> Encoder:
+        from c2d.nets.network import minatar_encoder
+
+        return minatar_encoder(env.obs_shape, self.channels, self.norm, env.pixel_scale)
+
 
 @dataclass(frozen=True)
-class Mlp:
+class Mlp(EncoderSpec, name="mlp"):
     """Dense layers with ReLU, for vector observations. The head adds one dense layer of its own."""
 
-    widths: tuple[int, ...] = (128,)
+    widths: Annotated[tuple[int, ...], list_of(UNITS, 100)] = (128,)
     """Units of each dense layer."""
 
+    observations = "vector"
+
+    def build(self, env: EnvSpec) -> Encoder:
+        from c2d.nets.network import MlpEncoder
+
+        return MlpEncoder(env.obs_shape, self.widths)
+
 
 @dataclass(frozen=True)
-class Impala:
+class Impala(EncoderSpec, name="impala"):
     """The residual encoder of IMPALA: three blocks of 16, 32 and 32 channels, times `scale`."""
 
-    scale: int = 1
+    scale: Annotated[int, UNITS] = 1
     """Factor on the channels of every block."""
 
+    observations = "image"
 
-EncoderSpec: TypeAlias = Nature | MinAtar | Mlp | Impala
+    def build(self, env: EnvSpec) -> Encoder:
+        from c2d.nets.network import ImpalaEncoder
+
+        return ImpalaEncoder(env.obs_shape, self.scale, env.pixel_scale)
+
+
+# -------------------------------------------------------------------------------------------------------------- heads
 
 
 @dataclass(frozen=True)
-class Scalar:
+class Scalar(HeadSpec, name="scalar"):
     """One atom per action: the expected return in φ-space, as in DQN."""
 
-    hidden: int = 512
+    hidden: Annotated[int, UNITS] = 512
     """Units of the dense layer."""
+
+    gives = ("point",)
+
+    def build(self, features: int, actions: int, style: Style) -> Head:
+        from c2d.nets.heads import ScalarHead
+
+        return ScalarHead(features, actions, style, **asdict(self))
 
 
 @dataclass(frozen=True)
-class Categorical:
+class Categorical(HeadSpec, name="categorical"):
     """C51's head: learned probabilities on a fixed grid of atoms in φ-space."""
 
-    atoms: int = 51
+    atoms: Annotated[int, between(2, 10**6)] = 51
     """N: atoms of the grid."""
-    v_min: float = -10.0
+    v_min: Annotated[float, FINITE] = -10.0
     """Smallest atom, in φ-space."""
-    v_max: float = 10.0
+    v_max: Annotated[float, FINITE] = 10.0
     """Largest atom, in φ-space."""
-    hidden: int = 512
+    hidden: Annotated[int, UNITS] = 512
     """Units of the dense layer."""
+
+    gives = ("grid",)
+
+    def check(self, recipe: Recipe) -> None:
+        require(self.v_min < self.v_max, "head.v-min", self.v_min, f"below v-max = {self.v_max}")
+
+    def build(self, features: int, actions: int, style: Style) -> Head:
+        from c2d.nets.heads import CategoricalHead
+
+        return CategoricalHead(features, actions, style, **asdict(self))
 
 
 @dataclass(frozen=True)
-class Quantile:
+class Quantile(HeadSpec, name="quantile"):
     """QR-DQN's head: learned atoms of equal probability, at the midpoints of N equal fractions."""
 
-    atoms: int = 200
-    """N: quantiles of the law of each action."""
-    hidden: int = 512
+    atoms: Annotated[int, UNITS] = 200
+    """N: quantiles of each action's return distribution."""
+    hidden: Annotated[int, UNITS] = 512
     """Units of the dense layer."""
+
+    gives = ("fractions",)
+
+    def build(self, features: int, actions: int, style: Style) -> Head:
+        from c2d.nets.heads import QuantileHead
+
+        return QuantileHead(features, actions, style, **asdict(self))
 
 
 @dataclass(frozen=True)
-class Implicit:
-    """IQN's head: quantiles at fractions τ that are drawn anew in each pass."""
+class Implicit(HeadSpec, name="implicit"):
+    """IQN's head: quantiles at fractions τ that are drawn in each pass."""
 
-    atoms: int = 64
+    atoms: Annotated[int, UNITS] = 64
     """N: fractions drawn for the prediction."""
-    target_atoms: int = 64
+    target_atoms: Annotated[int, UNITS] = 64
     """N': fractions drawn for the target."""
-    policy_atoms: int = 32
+    policy_atoms: Annotated[int, UNITS] = 32
     """K: fractions drawn to choose an action."""
-    cosines: int = 64
+    cosines: Annotated[int, UNITS] = 64
     """Cosines cos(πiτ), i = 1, 2, …, that embed a fraction."""
-    hidden: int = 512
+    hidden: Annotated[int, UNITS] = 512
     """Units of the dense layer."""
+
+    gives = ("fractions",)
+
+    @property
+    def rows(self) -> int:
+        return max(self.atoms, self.target_atoms, self.policy_atoms)
+
+    def build(self, features: int, actions: int, style: Style) -> Head:
+        from c2d.nets.heads import ImplicitHead
+
+        return ImplicitHead(features, actions, style, **asdict(self))
 
 
 @dataclass(frozen=True)
-class Fraction:
-    """FQF's head: IQN's quantile network at fractions that a network of their own proposes."""
+class Fraction(HeadSpec, name="fraction"):
+    """FQF's head: IQN's quantile network at fractions that a second network proposes."""
 
-    atoms: int = 32
+    atoms: Annotated[int, UNITS] = 32
     """N: fractions proposed."""
-    cosines: int = 64
+    cosines: Annotated[int, UNITS] = 64
     """Cosines that embed a fraction."""
-    hidden: int = 512
+    hidden: Annotated[int, UNITS] = 512
     """Units of the dense layer."""
-    entropy: float = 0.0
+    entropy: Annotated[float, NOT_NEGATIVE] = 0.0
     """Weight of the entropy of the proposed fractions in their loss."""
-    learning_rate: float = 2.5e-9
+    learning_rate: Annotated[float, POSITIVE] = 2.5e-9
     """Learning rate of the fraction network (RMSProp)."""
-    decay: float = 0.95
-    """Decay of its mean of squared gradients."""
-    eps: float = 1e-5
-    """ε in its denominator."""
+    decay: Annotated[float, BELOW_ONE] = 0.95
+    """Decay of RMSProp's running means of gradients and of their squares."""
+    eps: Annotated[float, EPS] = 1e-5
+    """RMSProp's ε, added to the variance under the root."""
+
+    gives = ("fractions",)
+
+    @property
+    def rows(self) -> int:
+        return self.atoms
+
+    def build(self, features: int, actions: int, style: Style) -> Head:
+        from c2d.nets.heads import FractionHead
+
+        optimizer = RmsProp(self.learning_rate, self.decay, self.eps)
+        return FractionHead(
+            features, actions, style, self.atoms, self.cosines, self.hidden, self.entropy, optimizer=optimizer
+        )
 
 
 @dataclass(frozen=True)
-class Conjugated:
+class Conjugated(HeadSpec, name="conjugated"):
     """C2D's head (Figure 1): probabilities, their embedding, and free atoms α·tanh(x/c)."""
 
-    atoms: int = 32
-    """N: atoms of the law of each action."""
-    alpha: float = 50.0
+    atoms: Annotated[int, UNITS] = 32
+    """N: atoms of each action's return distribution."""
+    alpha: Annotated[float, POSITIVE] = 50.0
     """α: initial scale of the support in φ-space; trained with the network."""
-    c: float = 5.0
+    c: Annotated[float, POSITIVE] = 5.0
     """c: internal output scaling in α·tanh(x/c)."""
-    hidden: int = 512
+    hidden: Annotated[int, UNITS] = 512
     """Units of the dense layer ψ(s)."""
-    embedding: int = 512
+    embedding: Annotated[int, UNITS_OR_0] = 512
     """Units of the embedding of all probabilities; 0 removes the coupling between probabilities and atoms."""
     train_alpha: bool = True
     """Whether α is trained."""
     train_atoms: bool = True
     """Whether atoms are free; False fixes them to N equal steps from −α to α."""
 
+    @property
+    def gives(self) -> tuple[str, ...]:
+        return () if self.train_atoms or self.train_alpha else ("grid",)
 
-HeadSpec: TypeAlias = Scalar | Categorical | Quantile | Implicit | Fraction | Conjugated
+    def build(self, features: int, actions: int, style: Style) -> Head:
+        from c2d.nets.heads import ConjugatedHead
 
-
-@dataclass(frozen=True)
-class Squared:
-    """The squared difference of single atoms."""
-
-
-@dataclass(frozen=True)
-class Huber:
-    """Squared near 0, linear beyond κ; for single atoms."""
-
-    kappa: float = 1.0
-    """κ: where it turns linear."""
+        return ConjugatedHead(features, actions, style, **asdict(self))
 
 
-@dataclass(frozen=True)
-class CrossEntropy:
-    """Cross-entropy to the target projected onto the prediction's fixed grid (C51)."""
-
-
-@dataclass(frozen=True)
-class QuantileHuber:
-    """Asymmetric Huber loss of quantile regression (QR-DQN, IQN, FQF)."""
-
-    kappa: float = 1.0
-    """κ: where it turns linear; 0 is the plain quantile loss."""
-
-
-@dataclass(frozen=True)
-class Cramer:
-    """Squared Cramér distance (Algorithm 1)."""
-
-
-LossSpec: TypeAlias = Squared | Huber | CrossEntropy | QuantileHuber | Cramer
-
-
-@dataclass(frozen=True)
-class Greedy:
-    """The target network chooses its own greedy action (Algorithm 2)."""
-
-
-@dataclass(frozen=True)
-class Double:
-    """The online network chooses the action, the target network tells its law."""
-
-
-@dataclass(frozen=True)
-class Munchausen:
-    """A soft policy instead of the greedy action, and its log-probability added to the reward."""
-
-    alpha: float = 0.9
-    """Weight of the added log-probability."""
-    temperature: float = 0.03
-    """τ: temperature of the softmax policy over expected real returns."""
-    floor: float = -1.0
-    """l₀: least value of τ·log π that is added."""
-    multi_step: Literal["reject", "first"] = "reject"
-    """With n-step returns of n > 1: reject, for the terms of the steps between are missing; or add the first one's."""
-
-
-BootstrapSpec: TypeAlias = Greedy | Double | Munchausen
-
-
-@dataclass(frozen=True)
-class Uniform:
-    """Uniform sampling with replacement."""
-
-
-@dataclass(frozen=True)
-class Prioritized:
-    """Sampling in proportion to (loss + eps)^exponent, corrected by importance weights."""
-
-    exponent: float = 0.5
-    """Exponent on the per-sample loss. 0.5 of the squared Cramér distance is √|TD error| for sure returns."""
-    weight_exponent: float = 0.5
-    """Exponent of the importance weights 1/p, which are divided by the largest of the batch."""
-    eps: float = 1e-10
-    """Added to the loss, so that nothing is lost for ever."""
-
-
-SamplerSpec: TypeAlias = Uniform | Prioritized
+# ------------------------------------------------------------------------------------------------------------------ φ
 
 
 @dataclass(frozen=True)
@@ -226,46 +267,218 @@ class PhiSpec:
 
     kind: str = "scaled_h"
     """Which function: identity, h, scaled_h, symlog, asinh, or your own as my_package.my_module:my_phi."""
-    beta: float = 1.99
+    beta: Annotated[float, POSITIVE] = 1.99
     """β: scale of scaled_h, φ(x) = β·h(x)."""
-    eps: float = 1e-3
+    eps: Annotated[float, NOT_NEGATIVE] = 1e-3
     """ϵ of h(x) = sign(x)(√(1+|x|) − 1) + ϵx."""
+
+    def build(self) -> Phi:
+        """The pair of functions. A user's own is checked to be increasing and to have this inverse."""
+        from c2d.returns.phi import KINDS, check_homeomorphism
+        from c2d.types import Phi
+
+        if self.kind in KINDS:
+            return KINDS[self.kind](self.beta, self.eps)
+        if not is_user_code(self.kind):
+            raise unknown_name("φ", self.kind, KINDS, f"{', '.join(KINDS)}, or your own as my_module:my_phi")
+        require_trusted(self.kind, "φ")
+        phi = imported(self.kind)
+        if not isinstance(phi, Phi):
+            raise UserError(f'φ "{self.kind}" is not a c2d.types.Phi: a pair of functions `to` and `back` on tensors')
+        check_homeomorphism(phi, self.kind)
+        return phi
+
+
+# ------------------------------------------------------------------------------------------------------------- losses
 
 
 @dataclass(frozen=True)
-class Adam:
+class Squared(LossSpec, name="squared"):
+    """The squared difference of single atoms."""
+
+    needs = ("point",)
+
+    def build(self) -> Loss:
+        from c2d.returns.losses import squared
+
+        return squared
+
+
+@dataclass(frozen=True)
+class Huber(LossSpec, name="huber"):
+    """Squared near 0, linear beyond κ; for single atoms."""
+
+    kappa: Annotated[float, positive("; --loss squared has no bound")] = 1.0
+    """κ: where it turns linear."""
+
+    needs = ("point",)
+
+    def build(self) -> Loss:
+        from c2d.returns.losses import huber
+
+        return huber(self.kappa)
+
+
+@dataclass(frozen=True)
+class CrossEntropy(LossSpec, name="cross-entropy"):
+    """Cross-entropy to the target projected onto the prediction's fixed grid (C51)."""
+
+    needs = ("grid",)
+
+    def build(self) -> Loss:
+        from c2d.returns.losses import cross_entropy
+
+        return cross_entropy
+
+
+@dataclass(frozen=True)
+class QuantileHuber(LossSpec, name="quantile-huber"):
+    """Asymmetric Huber loss of quantile regression (QR-DQN, IQN, FQF)."""
+
+    kappa: Annotated[float, NOT_NEGATIVE] = 1.0
+    """κ: where it turns linear; 0 is the plain quantile loss."""
+
+    needs = ("fractions",)
+
+    def build(self) -> Loss:
+        from c2d.returns.losses import quantile_huber
+
+        return quantile_huber(self.kappa)
+
+
+@dataclass(frozen=True)
+class Cramer(LossSpec, name="cramer"):
+    """Squared Cramér distance (Algorithm 1)."""
+
+    def build(self) -> Loss:
+        from c2d.returns.losses import cramer
+
+        return cramer
+
+
+# --------------------------------------------------------------------------------------------------------- bootstraps
+
+
+@dataclass(frozen=True)
+class Greedy(BootstrapSpec, name="greedy"):
+    """The target network chooses its own greedy action (Algorithm 2)."""
+
+    def build(self) -> Bootstrap:
+        from c2d.returns.bellman import GREEDY
+
+        return GREEDY
+
+
+@dataclass(frozen=True)
+class Double(BootstrapSpec, name="double"):
+    """The online network chooses the action, the target network gives its return distribution."""
+
+    def build(self) -> Bootstrap:
+        from c2d.returns.bellman import DOUBLE
+
+        return DOUBLE
+
+
+@dataclass(frozen=True)
+class Munchausen(BootstrapSpec, name="munchausen"):
+    """A soft policy instead of the greedy action, and its log-probability added to the reward."""
+
+    alpha: Annotated[float, POSITIVE] = 0.9
+    """Weight of the added log-probability."""
+    temperature: Annotated[float, POSITIVE] = 0.03
+    """τ: temperature of the softmax policy over expected real returns."""
+    floor: Annotated[float, NOT_POSITIVE] = -1.0
+    """l₀: least value of τ·log π that is added."""
+    multi_step: Literal["reject", "first"] = "reject"
+    """With n-step returns of n > 1: reject, since the terms of the later steps are missing; or add the first term."""
+
+    def check(self, recipe: Recipe) -> None:
+        accepted = (
+            "1 with --bootstrap munchausen, whose terms of later steps are missing; "
+            "--bootstrap.multi-step first adds that of the first step only"
+        )
+        require(recipe.n_step == 1 or self.multi_step == "first", "n-step", recipe.n_step, accepted)
+
+    def build(self) -> Bootstrap:
+        from c2d.returns.bellman import munchausen
+
+        return munchausen(self.alpha, self.temperature, self.floor)
+
+
+# ----------------------------------------------------------------------------------------------------------- samplers
+
+
+@dataclass(frozen=True)
+class Uniform(SamplerSpec, name="uniform"):
+    """Uniform sampling with replacement."""
+
+    def build(self, capacity: int, streams: int = 1) -> Sampler:
+        from c2d.replay.buffer import UniformSampler
+
+        return UniformSampler(capacity, streams)
+
+
+@dataclass(frozen=True)
+class Prioritized(SamplerSpec, name="prioritized"):
+    """Sampling in proportion to (loss + eps)^exponent, corrected by importance weights."""
+
+    exponent: Annotated[float, NOT_NEGATIVE] = 0.5
+    """Exponent on the per-sample loss. 0.5 of the squared Cramér distance is √|TD error| for certain returns."""
+    weight_exponent: Annotated[float, NOT_NEGATIVE] = 0.5
+    """Exponent of the importance weights 1/p, which are divided by the largest of the batch."""
+    eps: Annotated[float, positive(": a transition without a loss would never be drawn again")] = 1e-10
+    """Added to the loss, so that every transition can be drawn again."""
+
+    def build(self, capacity: int, streams: int = 1) -> Sampler:
+        from c2d.replay.buffer import PrioritizedSampler
+
+        return PrioritizedSampler(capacity, self.exponent, self.weight_exponent, self.eps)
+
+
+# --------------------------------------------------------------------------------------------------------- optimizers
+
+
+@dataclass(frozen=True)
+class Adam(OptimizerSpec, name="adam"):
     """Adam with a bound on the global gradient norm."""
 
-    learning_rate: float = 0.5e-4
+    learning_rate: Annotated[float, POSITIVE] = 0.5e-4
     """Learning rate."""
-    learning_rate_final: float | None = None
+    learning_rate_final: Annotated[float | None, NOT_NEGATIVE] = None
     """Learning rate after its linear decay; None keeps it constant, as the paper does."""
-    decay_updates: int = 0
+    decay_updates: Annotated[int, COUNT_OR_0] = 0
     """Gradient steps over which the learning rate falls to its final value."""
-    eps: float = 0.01 / 32
+    eps: Annotated[float, EPS] = 0.01 / 32
     """Adam's ε, which keeps steps small where gradients are tiny."""
     eps_form: Literal["keras", "torch"] = "keras"
     """Where ε enters: keras adds it to √v before bias correction (the authors' runs), torch after."""
-    beta1: float = 0.9
-    """Decay of the mean of gradients."""
-    beta2: float = 0.999
-    """Decay of the mean of squared gradients."""
-    clip_norm: float | None = 10.0
-    """Largest global norm of a gradient; None leaves gradients alone."""
+    beta1: Annotated[float, BELOW_ONE] = 0.9
+    """Decay of the running mean of gradients."""
+    beta2: Annotated[float, BELOW_ONE] = 0.999
+    """Decay of the running mean of squared gradients."""
+    clip_norm: Annotated[float | None, POSITIVE] = 10.0
+    """Largest global norm of a gradient; None does not clip."""
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+        from c2d.agents.learner import FusedAdam
+
+        return FusedAdam(parameters, self)
 
 
 @dataclass(frozen=True)
-class RmsProp:
+class RmsProp(OptimizerSpec, name="rmsprop"):
     """Centered RMSProp: the gradient over the root of its running variance, as TensorFlow 1 computed it."""
 
-    learning_rate: float = 2.5e-4
+    learning_rate: Annotated[float, POSITIVE] = 2.5e-4
     """Learning rate."""
-    decay: float = 0.95
-    """Decay of the means of gradients and of their squares."""
-    eps: float = 1e-5
+    decay: Annotated[float, BELOW_ONE] = 0.95
+    """Decay of the running means of gradients and of their squares."""
+    eps: Annotated[float, EPS] = 1e-5
     """ε, added to the variance under the root."""
-    clip_norm: float | None = None
-    """Largest global norm of a gradient; None leaves gradients alone."""
+    clip_norm: Annotated[float | None, POSITIVE] = None
+    """Largest global norm of a gradient; None does not clip."""
 
+    def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+        from c2d.agents.learner import CenteredRmsProp
 
-OptimSpec: TypeAlias = Adam | RmsProp
+        return CenteredRmsProp(parameters, self)

@@ -1,76 +1,69 @@
 """Recipe: the row that defines an algorithm. Plain frozen data: printable, comparable, JSON-able.
 
-The docstring under each field is its help text on the command line. Units are agent steps unless said otherwise.
+The docstring under each field is its help text on the command line. Units are agent steps unless stated otherwise.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, Literal
 
-from c2d.errors import UserError, did_you_mean
-from c2d.recipes.parts import (
-    Adam,
+from c2d.recipes.part import (
+    SLOTS,
     BootstrapSpec,
-    Categorical,
-    Conjugated,
-    Cramer,
-    CrossEntropy,
-    Double,
     EncoderSpec,
-    Fraction,
-    Greedy,
     HeadSpec,
-    Huber,
-    Impala,
-    Implicit,
     LossSpec,
-    MinAtar,
-    Mlp,
-    Munchausen,
-    Nature,
-    OptimSpec,
-    PhiSpec,
-    Prioritized,
-    Quantile,
-    QuantileHuber,
-    RmsProp,
+    OptimizerSpec,
     SamplerSpec,
-    Scalar,
-    Squared,
-    Uniform,
+    check_declaration,
+    find_part,
+    with_known,
 )
+from c2d.recipes.parts import Adam, Conjugated, Cramer, Greedy, Nature, PhiSpec, Uniform
+from c2d.validation import (
+    COUNT,
+    COUNT_OR_0,
+    FRACTION,
+    POSITIVE,
+    UNITS,
+    Limit,
+    between,
+    check_values,
+    require,
+)
+
+_CAPACITY = Limit(lambda v: 1 <= v <= 10**10, "at least 1, at most 10^10")
 
 
 @dataclass(frozen=True)
 class Schedule:
     """When things happen. Units: agent steps (one agent step of Atari is 4 frames)."""
 
-    gamma: float = 0.99
+    gamma: Annotated[float, FRACTION] = 0.99
     """γ: discount per agent step."""
-    steps_per_iteration: int = 250_000
+    steps_per_iteration: Annotated[int, COUNT] = 250_000
     """Agent steps in one iteration; results are recorded once per iteration."""
-    batch_size: int = 32
+    batch_size: Annotated[int, UNITS] = 32
     """Transitions in one gradient step."""
-    update_period: int = 4
+    update_period: Annotated[int, COUNT] = 4
     """Agent steps between gradient steps."""
-    target_period: int = 8_000
+    target_period: Annotated[int, COUNT] = 8_000
     """Agent steps between copies to the target network."""
-    polyak: float | None = None
+    polyak: Annotated[float | None, FRACTION] = None
     """If given, the target network instead moves by this fraction toward the online one after each update."""
-    random_history: int = 20_000
-    """Uniformly random steps that fill the replay before training; they count toward nothing."""
-    replay_capacity: int = 1_000_000
+    random_history: Annotated[int, COUNT] = 20_000
+    """Uniformly random steps that fill the replay before training; they do not count as training steps."""
+    replay_capacity: Annotated[int, _CAPACITY] = 1_000_000
     """Transitions kept in the replay."""
-    epsilon_initial: float = 1.0
+    epsilon_initial: Annotated[float, FRACTION] = 1.0
     """ε of the ε-greedy policy at the first training step."""
-    epsilon_min: float = 0.01
+    epsilon_min: Annotated[float, FRACTION] = 0.01
     """ε after its decay."""
-    epsilon_decay_steps: int = 250_000
+    epsilon_decay_steps: Annotated[int, COUNT_OR_0] = 250_000
     """Steps over which ε falls linearly."""
-    epsilon_eval: float = 0.001
+    epsilon_eval: Annotated[float, FRACTION] = 0.001
     """ε when the trained agent is evaluated."""
 
 
@@ -88,53 +81,39 @@ class Recipe:
     """Output as a value of the state plus centered advantages of the actions."""
     noisy: bool = False
     """Factorized Gaussian noise on the weights of the head's layers, for exploration."""
-    noise: float = 0.5
+    noise: Annotated[float, POSITIVE] = 0.5
     """σ₀: initial size of that noise."""
     initializer: Literal["glorot", "fan-in", "orthogonal"] = "glorot"
     """Initial weights of convolutions and dense layers: Glorot uniform (C2D, DQN), uniform in ±√(√3/inputs) (Dopamine's
     C51, Rainbow, QR-DQN, IQN), or orthogonal; noisy layers have their own."""
-    n_step: int = 1
+    n_step: Annotated[int, between(1, 10_000)] = 1
     """n of n-step returns."""
-    clip_reward: float | None = None
+    clip_reward: Annotated[float | None, POSITIVE] = None
     """Bound on |reward| as the learner sees it; None (C2D) learns on raw rewards. Scores are always raw."""
     schedule: Schedule = field(default_factory=Schedule)
-    optim: OptimSpec = field(default_factory=Adam)
-
-
-# What each part can be, by the names on the command line.
-PARTS: dict[str, dict[str, type]] = {
-    "encoder": {"nature": Nature, "minatar": MinAtar, "mlp": Mlp, "impala": Impala},
-    "head": {
-        "scalar": Scalar,
-        "categorical": Categorical,
-        "quantile": Quantile,
-        "implicit": Implicit,
-        "fraction": Fraction,
-        "conjugated": Conjugated,
-    },
-    "loss": {
-        "squared": Squared,
-        "huber": Huber,
-        "cross-entropy": CrossEntropy,
-        "quantile-huber": QuantileHuber,
-        "cramer": Cramer,
-    },
-    "bootstrap": {"greedy": Greedy, "double": Double, "munchausen": Munchausen},
-    "sampler": {"uniform": Uniform, "prioritized": Prioritized},
-    "optim": {"adam": Adam, "rmsprop": RmsProp},
-}
+    optim: OptimizerSpec = field(default_factory=Adam)
 
 
 def exchange(recipe: Recipe, chosen: Mapping[str, str]) -> Recipe:
-    """Other parts with their default settings; layers keep their size where both kinds have one."""
-    for part, name in chosen.items():
-        if name not in PARTS[part]:
-            hint = did_you_mean(str(name), PARTS[part])
-            raise UserError(f'unknown {part} "{name}".{hint} Accepted: {", ".join(PARTS[part])}')
-        new, old = PARTS[part][name](), getattr(recipe, part)
-        if type(new) is type(old):
+    """Other parts, by slot and name, with their default settings; sizes and rates that both kinds have are kept."""
+    for slot, name in chosen.items():
+        cls, old = find_part(slot, name), getattr(recipe, slot)
+        if cls is type(old):
             continue
-        kept = {f.name for f in dataclasses.fields(new)} & {"hidden", "learning_rate"}
-        same = {field: getattr(old, field) for field in kept if hasattr(old, field)}
-        recipe = dataclasses.replace(recipe, **{part: dataclasses.replace(new, **same)})
+        kept = {f.name: getattr(old, f.name) for f in fields(old) if f.name in ("hidden", "learning_rate")}
+        part: Any = with_known(cls(), **kept)
+        recipe = replace(recipe, **{slot: part})
     return recipe
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Reject values out of range and parts that do not fit together, with the reason."""
+    check_values(recipe)
+    recipe.phi.build()
+    for slot in SLOTS:
+        part = getattr(recipe, slot)
+        check_declaration(type(part))
+        part.check(recipe)
+    history, capacity, least = recipe.schedule.random_history, recipe.schedule.replay_capacity, recipe.n_step + 1
+    accepted = f"from n-step + 1 = {least} to the replay capacity {capacity}"
+    require(least <= history <= capacity, "schedule.random-history", history, accepted)

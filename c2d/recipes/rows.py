@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 from c2d.envs.spec import EnvSpec
-from c2d.errors import UserError, did_you_mean
+from c2d.errors import unknown_name
+from c2d.recipes.part import HeadSpec, with_known
 from c2d.recipes.parts import (
     Adam,
     Categorical,
@@ -15,14 +15,12 @@ from c2d.recipes.parts import (
     CrossEntropy,
     Double,
     Fraction,
-    HeadSpec,
     Huber,
     Implicit,
     MinAtar,
     Mlp,
     Munchausen,
     Nature,
-    OptimSpec,
     PhiSpec,
     Prioritized,
     Quantile,
@@ -31,18 +29,18 @@ from c2d.recipes.parts import (
     Scalar,
     Squared,
 )
-from c2d.recipes.recipe import Recipe, Schedule
+from c2d.recipes.recipe import Recipe
 
 # ---------------------------------------------------------------------------------------------------------- C2D
 
 # C2D as the authors ran it (paper, appendix tables; normalization, initialization and Adam's form from their code).
-# Every value is a default of `recipe.py`, where the names of the paper stand beside them.
+# Every value is a default of `parts.py` and `recipe.py`, with the paper's symbol in its help text.
 C2D = Recipe()
 
 # The paper's wording: batch normalization per channel.
 C2D_CHANNEL = replace(C2D, encoder=Nature(norm="channel"))
 
-# Two of Rainbow's ingredients alone. Priority: (squared Cramér distance)^½, which for sure returns is |TD error|^½,
+# Two of Rainbow's ingredients alone. Priority: (squared Cramér distance)^½, which for certain returns is |TD error|^½,
 # the exponent of Rainbow (Hessel et al. 2018, Table 1).
 C2D_PER3 = replace(C2D, n_step=3, sampler=Prioritized())
 
@@ -132,13 +130,13 @@ QR_DQN_CONJUGATED = replace(QR_DQN, phi=PhiSpec(), clip_reward=None)
 
 
 class Row(NamedTuple):
-    """A recipe with what `c2d recipes` says of it."""
+    """A recipe with what `c2d recipes` says about it."""
 
     recipe: Recipe
     paper: str
     settings: str  # where they come from
     about: str
-    note: str = ""  # what who uses it should know
+    note: str = ""  # a warning for its users
 
 
 _CASTRO = "Dopamine (Castro et al. 2018)"
@@ -170,8 +168,9 @@ RECIPES: dict[str, Recipe] = {name: row.recipe for name, row in ROWS.items()}
 
 
 def find(name: str) -> Recipe:
+    """The row of this name, at the scale of Atari."""
     if name not in RECIPES:
-        raise UserError(f'unknown recipe "{name}".{did_you_mean(name, RECIPES)} Recipes: {", ".join(RECIPES)}')
+        raise unknown_name("recipe", name, RECIPES)
     return RECIPES[name]
 
 
@@ -179,33 +178,27 @@ def find(name: str) -> Recipe:
 
 
 def adapt(recipe: Recipe, env: EnvSpec) -> Recipe:
-    """The row at the scale of an environment: the paper's settings for Atari, smaller ones for small worlds.
+    """The row at the scale of an environment: the paper's settings for Atari, smaller ones for small environments.
 
-    Only sizes, grids, rates and schedules change: head kind, φ, loss, bootstrap and sampler remain what makes the
-    algorithm.
+    Only sizes, grids, rates and schedules change. The kind of head, φ, loss, bootstrap and sampler make the algorithm
+    and stay.
     """
-    return _SCALES[_scale(env)](recipe, env)
-
-
-def _scale(env: EnvSpec) -> str:
-    if env.family != "gym":
-        return env.family
+    if env.family == "atari":
+        return recipe
+    if env.family == "minatar":
+        return _small_images(recipe)
     if len(env.frame_shape) == 1:
-        return "vector"
-    return "picture" if min(env.frame_shape[1:]) >= 36 else "planes"
+        return _vectors(recipe)
+    return _large_images(recipe) if min(env.frame_shape[1:]) >= 36 else _small_images(recipe)
 
 
-def _atari(recipe: Recipe, env: EnvSpec) -> Recipe:
-    return recipe
-
-
-def _minatar(recipe: Recipe, env: EnvSpec) -> Recipe:
-    # Replay, target period and encoder after Young and Tian 2019.
+def _small_images(recipe: Recipe) -> Recipe:
+    # Replay, target period and encoder after Young and Tian 2019. RMSProp's rate, 2.5e-4, is theirs already.
     return replace(
         recipe,
         encoder=MinAtar(),
         head=_shrink(recipe.head, 128, reach=30.0),
-        schedule=_small(
+        schedule=replace(
             recipe.schedule,
             steps_per_iteration=10_000,
             update_period=2,
@@ -214,22 +207,22 @@ def _minatar(recipe: Recipe, env: EnvSpec) -> Recipe:
             replay_capacity=100_000,
             epsilon_decay_steps=20_000,
         ),
-        optim=_faster(recipe.optim, 1e-3),
+        optim=replace(recipe.optim, learning_rate=1e-3) if isinstance(recipe.optim, Adam) else recipe.optim,
     )
 
 
-def _vector(recipe: Recipe, env: EnvSpec) -> Recipe:
+def _vectors(recipe: Recipe) -> Recipe:
     # Chosen on CartPole with C2D. The decay settles a policy that otherwise keeps falling from its best.
-    # Bounded atoms bear a target network that follows closely; unbounded ones run away from it.
+    # Bounded atoms tolerate a target network that follows closely; with unbounded ones, values diverge.
     bounded = isinstance(recipe.head, Conjugated)
-    optim: OptimSpec = replace(recipe.optim, learning_rate=1e-3)
+    optim = with_known(recipe.optim, learning_rate=1e-3)
     if isinstance(optim, Adam):
         optim = replace(optim, learning_rate=2e-3, learning_rate_final=2e-5, decay_updates=10_000)
     return replace(
         recipe,
         encoder=Mlp((256,)),
         head=_shrink(recipe.head, 256, reach=100.0),
-        schedule=_small(
+        schedule=replace(
             recipe.schedule,
             steps_per_iteration=5_000,
             batch_size=64,
@@ -243,8 +236,8 @@ def _vector(recipe: Recipe, env: EnvSpec) -> Recipe:
     )
 
 
-def _picture(recipe: Recipe, env: EnvSpec) -> Recipe:
-    schedule = _small(
+def _large_images(recipe: Recipe) -> Recipe:
+    schedule = replace(
         recipe.schedule,
         steps_per_iteration=50_000,
         replay_capacity=100_000,
@@ -255,17 +248,9 @@ def _picture(recipe: Recipe, env: EnvSpec) -> Recipe:
     return replace(recipe, schedule=schedule)
 
 
-def _planes(recipe: Recipe, env: EnvSpec) -> Recipe:
-    return _minatar(recipe, env)
-
-
-def _small(schedule: Schedule, **changes: int) -> Schedule:
-    return replace(schedule, **changes)  # type: ignore[arg-type]  # all of them are whole numbers
-
-
 def _shrink(head: HeadSpec, units: int, reach: float) -> HeadSpec:
-    """Fewer units; and a grid that reaches as far as returns do, which are not clipped to ±1 in small worlds."""
-    head = replace(head, hidden=units)
+    """Fewer units, and a grid that covers the returns, which are not clipped to ±1 in small environments."""
+    head = with_known(head, hidden=units)
     if isinstance(head, Conjugated):
         return replace(head, embedding=units if head.embedding else 0)
     if isinstance(head, Categorical):
@@ -273,17 +258,3 @@ def _shrink(head: HeadSpec, units: int, reach: float) -> HeadSpec:
     if isinstance(head, Implicit):  # more than 8 fractions hardly help (Dabney et al. 2018b, Fig. 2), and each costs
         return replace(head, atoms=16, target_atoms=16, policy_atoms=16)
     return head
-
-
-def _faster(optim: OptimSpec, rate: float) -> OptimSpec:
-    """Small worlds bear larger steps of Adam; RMSProp's, 2.5e-4, are those of Young and Tian already."""
-    return replace(optim, learning_rate=rate) if isinstance(optim, Adam) else optim
-
-
-_SCALES: dict[str, Callable[[Recipe, EnvSpec], Recipe]] = {
-    "atari": _atari,
-    "minatar": _minatar,
-    "vector": _vector,
-    "picture": _picture,
-    "planes": _planes,
-}

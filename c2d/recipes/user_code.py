@@ -1,24 +1,62 @@
-"""Code of the user's own that may be imported: what the user named in this process, and never what a file names."""
+"""The user's own code. It is imported when the user names it in this process, never because a file names it.
+
+Names have the form `my_package.my_module:MyHead`. Modules are looked for in the working directory too.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
+import sys
+import traceback
 from typing import Any
 
-from c2d.errors import UserError
+from c2d.errors import UserError, did_you_mean
 
 TRUSTED: set[str] = set()
 
 
 def trust(name: str) -> None:
-    """`my_package.my_module:my_phi` was named by the user, on the command line or in Python."""
-    TRUSTED.add(name)
+    """The user named `my_package.my_module:MyHead`, on the command line or in Python. Other names mean nothing here."""
+    if is_user_code(name):
+        TRUSTED.add(name)
 
 
-def imported(name: str) -> Any:
-    """What `my_package.my_module:my_phi` stands for. The caller has made sure that the user named it."""
+def is_user_code(name: object) -> bool:
+    return isinstance(name, str) and ":" in name
+
+
+def require_trusted(name: str, what: str, flag: str = "--trust") -> None:
+    """Reject code that only a file names."""
+    if name not in TRUSTED:
+        raise UserError(
+            f'{what} is "{name}", code that is imported only if you name it yourself; if you trust it, add '
+            f"{flag} {name} (Python: import {name.partition(':')[0]} first)"
+        )
+
+
+def imported(name: str, what: str = "φ") -> Any:
+    """What `my_package.my_module:MyHead` stands for. The caller makes sure that the user named it."""
     module, _, attribute = name.partition(":")
+    here = os.getcwd()
+    if here not in sys.path:  # a console command does not look in the working directory by itself
+        sys.path.append(here)
     try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"φ {name} cannot be imported: {error}") from None
+        loaded = importlib.import_module(module)
+    except (ModuleNotFoundError, ValueError) as error:
+        raise UserError(f'{what} "{name}" cannot be imported from {here} or the Python path: {error}') from None
+    except Exception as error:
+        raise UserError(f'{what} "{name}" cannot be imported: {_cause(error)}') from None
+    if not hasattr(loaded, attribute):
+        hint = did_you_mean(attribute, [item for item in vars(loaded) if not item.startswith("_")])
+        raise UserError(f'{what} "{name}" cannot be imported: "{module}" has no "{attribute}".{hint}')
+    return getattr(loaded, attribute)
+
+
+def _cause(error: Exception) -> str:
+    """What went wrong in the user's code, and where."""
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    if isinstance(error, SyntaxError):  # has its place in the text
+        return text
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{text} ({last.filename}, line {last.lineno})"

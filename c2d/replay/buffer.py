@@ -6,22 +6,17 @@ rings of `ring.py`, one ring per stream, and reads n-step batches from them; one
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from c2d.envs.protocols import TRUNCATIONS
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.replay.ring import Ring, Slots
 from c2d.types import Batch, ResetFrame, Step
-
-# What becomes of the transition at which an episode was truncated:
-#   drop       it is not stored (the paper)
-#   bootstrap  it is stored and bootstraps from the true final observation
-#   terminal   it is stored as if the episode had ended by itself
-Truncation = Literal["drop", "bootstrap", "terminal"]
 
 
 class Seen(NamedTuple):
@@ -55,8 +50,8 @@ class Replay:
         sampler: Sampler | None = None,  # for the same capacity and streams; None: uniform
         streams: int = 1,
     ) -> None:
-        if truncation not in get_args(Truncation):
-            raise UserError(f'truncation is "{truncation}"; accepted: {", ".join(get_args(Truncation))}')
+        if truncation not in TRUNCATIONS:
+            raise UserError(f'truncation is "{truncation}"; accepted: {", ".join(TRUNCATIONS)}')
         if n_step < 1:
             raise UserError(f"n_step is {n_step}; accepted: at least 1")
         if not 0.0 <= gamma <= 1.0:
@@ -138,7 +133,17 @@ class Replay:
         }
         return Batch(**{name: torch.from_numpy(array).to(device) for name, array in arrays.items()})
 
-    # ------------------------------------------------------------ for checkpoints; of the first stream
+    def state_dict(self) -> dict[str, Any]:
+        """All but the slots that the journal holds: the newest slot of each ring, and the sampler's state."""
+        return {"streams": [ring.state_dict() for ring in self.rings], "sampler": self.sampler.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """After `Ring.unpack` of the slots before the newest. ValueError for what does not fit."""
+        for ring, saved in zip(self.rings, state["streams"], strict=True):
+            ring.load_state_dict(saved)
+        self.sampler.load_state_dict(state["sampler"], self.sampleable())
+
+    # ------------------------------------------------------------ of the first stream
 
     @property
     def head(self) -> int:
@@ -151,21 +156,6 @@ class Replay:
     @property
     def ready(self) -> int:
         return self.rings[0].ready
-
-    def pack(self, first: int, last: int) -> dict[str, NDArray[Any]]:
-        return self.rings[0].pack(first, last)
-
-    def unpack(self, first: int, last: int, stored: dict[str, NDArray[Any]]) -> None:
-        self.rings[0].unpack(first, last, stored)
-
-    def rebuild_index(self, first: int, head: int, sampler_state: dict[str, NDArray[Any]]) -> None:
-        """After `unpack` of slots numbered first … head - 1."""
-        self.rings[0].rebuild_index(first, head)
-        self.restore_sampler(sampler_state)
-
-    def restore_sampler(self, state: dict[str, NDArray[Any]]) -> None:
-        """After the index of every ring was rebuilt."""
-        self.sampler.restore(self.sampleable(), state)
 
 
 # ---------------------------------------------------------------------------------------------------- samplers
@@ -192,11 +182,11 @@ class Sampler(Protocol):
         """What an update learned about the slots it used. Slots discarded meanwhile are ignored."""
         ...
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> dict[str, NDArray[Any]]:
         """What it knows beyond which slots may be drawn."""
         ...
 
-    def restore(self, indices: NDArray[np.int64], state: dict[str, NDArray[Any]]) -> None:
+    def load_state_dict(self, state: dict[str, NDArray[Any]], indices: NDArray[np.int64]) -> None:
         """Become a sampler that knew `state` and to which `indices` were added, in the order of `Replay.sampleable`."""
         ...
 
@@ -239,10 +229,10 @@ class UniformSampler:
     def feedback(self, indices: NDArray[np.int64], priority: NDArray[np.float32]) -> None:
         """Uniform sampling learns nothing."""
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> dict[str, NDArray[Any]]:
         return {}
 
-    def restore(self, indices: NDArray[np.int64], state: dict[str, NDArray[Any]]) -> None:
+    def load_state_dict(self, state: dict[str, NDArray[Any]], indices: NDArray[np.int64]) -> None:
         for stream, queue in enumerate(self._queue):
             own = indices[indices // self._length == stream]
             queue[: len(own)] = own
@@ -302,11 +292,11 @@ class PrioritizedSampler:
             child = node << 1
             self._tree[node] = self._tree[child] + self._tree[child + 1]
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> dict[str, NDArray[Any]]:
         leaves = self._tree[self._size : self._size + self._capacity]
         return {"priorities": leaves.copy(), "largest": np.array([self._largest])}
 
-    def restore(self, indices: NDArray[np.int64], state: dict[str, NDArray[Any]]) -> None:
+    def load_state_dict(self, state: dict[str, NDArray[Any]], indices: NDArray[np.int64]) -> None:
         priorities, largest = state["priorities"], state["largest"]
         plain = priorities.dtype == np.float64 and priorities.ndim == 1 and largest.shape == (1,)
         if not plain or not np.isfinite(priorities).all() or (priorities < 0).any() or not 0 < largest[0] < np.inf:

@@ -43,6 +43,7 @@ class Slots:
 
     def __init__(self, spec: EnvSpec, capacity: int, streams: int = 1, compress: bool | None = None) -> None:
         self.capacity, self.streams = capacity, streams  # slots of each stream
+        self.frame_bytes = spec.frame_bytes
         self.stack, self.actions = spec.stack, spec.actions
         self._frame_shape, self._obs_shape, self._dtype = spec.frame_shape, spec.obs_shape, spec.frame_dtype
         total = capacity * streams
@@ -106,6 +107,11 @@ class Ring:
         self.oldest = 0  # first slot number whose stack has lost nothing
         self.ready = 0  # first slot number whose n-step window is incomplete
         self._sampleable = 0
+        self._unpacked: tuple[int, int] | None = None  # numbers of the slots that `unpack` filled: first, last + 1
+
+    @property
+    def frame_bytes(self) -> int:
+        return self.slots.frame_bytes
 
     def __len__(self) -> int:
         """How many transitions may be drawn."""
@@ -150,6 +156,8 @@ class Ring:
         if set(stored) != STORED:
             raise ValueError(f"stored fields are {sorted(stored)}")
         indices = self._indices(first, last)
+        before = self._unpacked
+        self._unpacked = (before[0] if before is not None and before[1] == first else first, last)
         for name in _FIELDS:
             own = getattr(self.slots, name)
             if stored[name].shape != indices.shape or stored[name].dtype != own.dtype:
@@ -160,6 +168,19 @@ class Ring:
         if stored["lengths"].dtype != np.uint32 or stored["frames"].dtype != np.uint8:
             raise ValueError("stored frames are of a wrong type")
         self.slots.frames.unpack(indices, stored["lengths"], stored["frames"].data)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The newest slot, which still changes, and its number; the journal holds the slots before it."""
+        return {"head": self.head, "newest": self.pack(self.head - 1, self.head) if self.head else {}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """After `unpack` of the slots before the newest. ValueError for what does not fit."""
+        head = state["head"]
+        if type(head) is not int or head < 1 or (self._unpacked or (0, head - 1))[1] != head - 1:
+            raise ValueError("the newest slot does not follow the slots before it")
+        self.unpack(head - 1, head, state["newest"])
+        assert self._unpacked is not None
+        self.rebuild_index(self._unpacked[0], head)
 
     def rebuild_index(self, first: int, head: int) -> None:
         """After `unpack` of slots numbered first … head - 1: which may be drawn follows from what they hold."""

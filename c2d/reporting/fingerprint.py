@@ -28,7 +28,7 @@ from c2d.formatting import plural
 from c2d.recipes.rows import RECIPES
 from c2d.reporting.local_runs import agent_names
 from c2d.reporting.published import QUANTITIES, early_iterations
-from c2d.reporting.run_records import RunRecords
+from c2d.runs.reader import RunRecords
 
 AUTHORS_STEPS = 250_000  # agent steps in one of the authors' iterations
 SEEDS = 3  # of the authors, per game

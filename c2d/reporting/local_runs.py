@@ -18,9 +18,11 @@ from c2d.config import FREE, flat
 from c2d.envs.protocols import PROTOCOLS
 from c2d.errors import UserError
 from c2d.files import kind_of
-from c2d.formatting import plural
-from c2d.reporting.run_records import RunRecords, printable_name, read_tolerantly
+from c2d.formatting import plural, printable_name
 from c2d.reporting.scores import RunCurve, RunKey
+from c2d.runs.layout import RECORDS, RunDir
+from c2d.runs.reader import RunRecords, read_tolerantly
+from c2d.runs.records import metrics
 
 _MAX_DEPTH = 4  # levels below a given directory that are searched for runs
 
@@ -77,7 +79,7 @@ def _directories(paths: list[Path]) -> list[Path]:
 
 
 def _runs_in(path: Path, deepest: int) -> Iterator[Path]:
-    if kind_of(path / "records.jsonl") is not None:
+    if kind_of(RunDir(path).records) is not None:
         yield path
     elif deepest and path.is_dir():
         for inner in sorted(path.iterdir()):
@@ -86,7 +88,7 @@ def _runs_in(path: Path, deepest: int) -> Iterator[Path]:
 
 
 def _why_not(path: Path) -> str:
-    return "neither it nor a directory in it has a records.jsonl" if path.is_dir() else "it does not exist or is a file"
+    return f"neither it nor a directory in it has a {RECORDS}" if path.is_dir() else "it does not exist or is a file"
 
 
 def _check(records: RunRecords) -> None:
@@ -144,6 +146,33 @@ def _without_duplicates(runs: list[LocalRun], notes: list[str]) -> list[LocalRun
             f"using the longer one; the other is left out"
         )
     return list(kept.values())
+
+
+class RecordedMetric(NamedTuple):
+    """A number that an agent's runs recorded per iteration: means over the runs, in their first and last iterations."""
+
+    agent: str
+    metric: str
+    first: float
+    last: float
+    format: str  # as in format(value, ".4g")
+
+
+def recorded_metrics(runs: Sequence[LocalRun]) -> list[RecordedMetric]:
+    """Every metric of the schema of records that has values, in the order of the file, for each agent."""
+    rows: list[RecordedMetric] = []
+    for agent in dict.fromkeys(one.run.key.agent for one in runs):
+        iterations = [one.records.iterations for one in runs if one.run.key.agent == agent]
+        for metric in metrics():
+            ends = [[_finite(metric.value_in(lines[end])) for lines in iterations] for end in (0, -1)]
+            first, last = (float(np.nanmean(values)) if np.isfinite(values).any() else math.nan for values in ends)
+            if metric.tensorboard and not (math.isnan(first) and math.isnan(last)):
+                rows.append(RecordedMetric(agent, metric.title, first, last, metric.format))
+    return rows
+
+
+def _finite(value: Any) -> float:
+    return float(value) if type(value) in (int, float) and abs(value) < 1e300 else math.nan
 
 
 # ------------------------------------------------------------------------------------------- names of agents

@@ -28,8 +28,9 @@ from c2d.reporting.local_runs import (
     passport_spread,
     published_passport,
     read_local_runs,
+    recorded_metrics,
 )
-from c2d.reporting.page import Report, Section, format_estimate, game_title
+from c2d.reporting.page import Report, Section, Table, format_estimate, game_title
 from c2d.reporting.run_statistics import TITLES, beyond_chance, games_needed, seeds_needed, seeds_of_both
 from c2d.reporting.scores import NOMINAL, REFERENCE_TABLES, Dataset, convention, reference
 from c2d.reporting.sections import PAPER_GAMES, SectionBuilder, SectionOptions, other_sections
@@ -78,7 +79,23 @@ def build_report(request: ReportRequest) -> Report:
         numbers |= {"frames_millions": analysis.frames, "games": analysis.games, **builder.numbers}
         facts.append(_fact(chosen, len(analysis.games), analysis.frames))
     sections += other_sections(dataset, chosen, numbers, notes)
+    if own:
+        sections.append(_recorded(own))
     return Report(_title(dataset), tuple(facts), tuple(dict.fromkeys(notes)), tuple(sections), numbers)
+
+
+def _recorded(own: Sequence[LocalRun]) -> Section:
+    """What the runs recorded besides scores."""
+    rows = recorded_metrics(own)
+    table = Table(
+        "recorded",
+        "Recorded per iteration: means over an agent's runs, in their first and last iterations.",
+        ("agent", "metric", "first iteration", "last iteration"),
+        tuple((row.agent, row.metric, format(row.first, row.format), format(row.last, row.format)) for row in rows),
+        ("agent", "metric", "first", "last"),
+        tuple((row.agent, row.metric, row.first, row.last) for row in rows),
+    )
+    return Section("recorded", "Recorded per iteration", "", tables=(table,))
 
 
 def scoring_options(name: str, references: str | None, replications: int, seed: int) -> ScoringOptions:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from c2d.types import ReturnDist
+
+
+class Loss(Protocol):
+    """How far a prediction is from its target, for each sample."""
+
+    def __call__(self, prediction: ReturnDist, target: ReturnDist, /) -> Tensor: ...  # [B, N], [B, M] -> [B]
+
 
 # ------------------------------------------------------------------------------------------------ point masses (DQN)
 
@@ -19,7 +25,7 @@ def squared(prediction: ReturnDist, target: ReturnDist) -> Tensor:
     return (_point(prediction) - _point(target)).square()
 
 
-def huber(kappa: float) -> Callable[[ReturnDist, ReturnDist], Tensor]:
+def huber(kappa: float) -> Loss:
     """(z − y)²/2 up to |z − y| = κ, then κ(|z − y| − κ/2)."""
 
     def loss(prediction: ReturnDist, target: ReturnDist) -> Tensor:
@@ -64,7 +70,7 @@ def cross_entropy(prediction: ReturnDist, target: ReturnDist) -> Tensor:
 # --------------------------------------------------------------------------- quantile regression (QR-DQN, IQN, FQF)
 
 
-def quantile_huber(kappa: float) -> Callable[[ReturnDist, ReturnDist], Tensor]:
+def quantile_huber(kappa: float) -> Loss:
     """Σ_i (1/M) Σ_j |τ_i − 1{u_ij < 0}| H_κ(u_ij)/κ, u_ij = y_j − z_i (Dabney et al. 2018a, Eq. 10).
 
     prediction [B, N] with fractions τ_i, target [B, M] -> [B]. Every atom of the target counts alike, in FQF too, whose

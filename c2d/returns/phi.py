@@ -36,9 +36,9 @@ def scaled_h(beta: float = 1.99, eps: float = 1e-3) -> Phi:
           and |x| = s(s+2). Below v = ±2s, so that x = v + v|v|/4. Valid for ε = 0 too.
     """
     if not (math.isfinite(beta) and beta > 0):
-        raise UserError(f"beta of the homeomorphism is {beta}: it must be a finite number above 0.")
+        raise UserError(f"beta of the homeomorphism is {beta}; accepted: a finite number greater than 0")
     if not (math.isfinite(eps) and eps >= 0):
-        raise UserError(f"eps of the homeomorphism is {eps}: it must be a finite number, 0 or above.")
+        raise UserError(f"eps of the homeomorphism is {eps}; accepted: a finite number, 0 or greater")
     half_b = beta * (1 + 2 * eps) / 4  # v = y / (half_b + √(half_b² + slope·|y|))
     square, slope = half_b**2, eps * beta / 4
 
@@ -76,3 +76,19 @@ KINDS: dict[str, Callable[[float, float], Phi]] = {
     "symlog": lambda beta, eps: symlog(),
     "asinh": lambda beta, eps: asinh(),
 }
+
+
+def check_homeomorphism(phi: Phi, name: str) -> None:
+    """Reject a user's φ that is not finite, not increasing or not inverted by `back` in float32 on [-10, 10]."""
+    x = torch.linspace(-10.0, 10.0, 401)
+    y = phi.to(x)
+    if not isinstance(y, Tensor) or y.shape != x.shape or not bool(torch.isfinite(y).all()):
+        raise UserError(f'φ "{name}" does not map every return from -10 to 10 to a finite number')
+    falling = (y.diff() <= 0).nonzero().flatten().tolist()
+    if falling:
+        raise UserError(f'φ "{name}" is not increasing at {float(x[falling[0]]):g}; accepted: an increasing function')
+    inverse = phi.back(y)
+    wrong = (~((inverse - x).abs() <= 1e-3 * x.abs().clamp_min(1.0))).nonzero().flatten().tolist()  # NaN is wrong too
+    if wrong:
+        place, value = float(x[wrong[0]]), float(inverse[wrong[0]])
+        raise UserError(f'φ "{name}": back(to({place:g})) is {value:g}; accepted: a `back` that inverts `to`')

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from c2d.config import Config, from_json, read_config, to_json, validate
+from c2d.config import Config, from_json, to_json, validate
 from c2d.envs.make import spec_of
 from c2d.envs.names import require_trusted_env
 from c2d.errors import UserError
@@ -34,9 +34,11 @@ from c2d.files import (
     write_json,
 )
 from c2d.formatting import plural, printable, text_table
+from c2d.runs.layout import LOG, RunDir
+from c2d.runs.lock import holder
+from c2d.runs.reader import read_iterations
+from c2d.runs.records import MEASURED
 from c2d.sweep.plan import ExpandedPlan, PlannedRun, check_run_name, config_hash
-from c2d.training.lock import holder
-from c2d.training.record import MEASURED, read_records
 from c2d.training.resume import differences
 
 _FORMAT = 1
@@ -131,9 +133,8 @@ class SweepDir:
         """Reject directories that hold a run with other settings under a planned name."""
         for run in runs:
             self._reject_link(run.name)
-            path = run.config.directory / "config.json"
             try:
-                before = read_config(path, within=path.parent)
+                before = RunDir(run.config.directory).read_config()
             except UserError:
                 continue  # missing, or damaged: the run itself reports it
             changed = differences(before, run.config)
@@ -179,22 +180,11 @@ def _stored(variant: str, config: Config) -> dict[str, Any]:
 
 def is_finished(config: Config) -> bool:
     """Whether the run has all its iterations."""
-    try:
-        summary = read_json(config.directory / "summary.json", within=config.directory)
-        return bool(summary["state"] == "finished" and summary["iterations"] >= config.iterations)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-
-
-def _iteration_records(config: Config) -> list[Any]:
-    try:
-        return read_records(config.directory / "records.jsonl")[1:]
-    except (OSError, ValueError):
-        return []
+    return RunDir(config.directory).finished(config.iterations)
 
 
 def _has_begun(config: Config) -> bool:
-    return kind_of(config.directory / "config.json") == "file"
+    return kind_of(RunDir(config.directory).config) == "file"
 
 
 # ---------------------------------------------------------------------------------------------------------- status
@@ -223,8 +213,8 @@ def run_statuses(sweep: SweepDir) -> list[RunStatus]:
 
 
 def _status(name: str, planned: PlannedConfig, history: RunHistory | None, active: bool) -> RunStatus:
-    records = _iteration_records(planned.config)
-    last = records[-1] if records and isinstance(records[-1], dict) else {}
+    records = read_iterations(planned.config.directory)
+    last = records[-1] if records else {}
     measured = last.get(MEASURED)
     return RunStatus(
         name,
@@ -277,7 +267,7 @@ def status_lines(sweep: SweepDir) -> list[str]:
     text += text_table(cells, left=len(cells[0]))
     failed = [status for status in statuses if status.state == "failed"]
     if failed:
-        log = printable(sweep.path / failed[0].name / "log.txt")
+        log = printable(sweep.path / failed[0].name / LOG)
         text.append(f"logs: {log} …; retry with: c2d sweep retry {sweep.path} --failed")
     return text
 

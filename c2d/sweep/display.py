@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from c2d.formatting import duration, printable, size, text_table
+from c2d.runs.layout import RunDir
 from c2d.sweep.directory import is_finished
 from c2d.sweep.forecast import Rates, ResourceEstimate, makespan
 from c2d.sweep.plan import ExpandedPlan, PlannedRun
@@ -196,7 +197,7 @@ def outcome_line(entry: RunProgress) -> str:
     deaths = " (its process or node died once, resumed from its checkpoint)" if entry.lost == 1 else deaths
     score = "" if entry.score is None else f", score {entry.score:.2f}"
     if entry.state == "failed":
-        return f"{entry.run.name}: failed: {entry.error}; log: {entry.run.config.directory / 'log.txt'}{deaths}"
+        return f"{entry.run.name}: failed: {entry.error}; log: {RunDir(entry.run.config.directory).log}{deaths}"
     if entry.state == "stopped":
         return f"{entry.run.name}: saved at step {entry.steps:,}"
     return f"{entry.run.name}: done{score}{deaths}"

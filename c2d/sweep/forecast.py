@@ -20,9 +20,10 @@ from c2d.formatting import duration, plural, size
 from c2d.recipes import parts
 from c2d.recipes.recipe import Recipe
 from c2d.replay.ring import compressed
+from c2d.runs.reader import read_iterations
+from c2d.runs.records import MEASURED
 from c2d.sweep.plan import PlannedRun
-from c2d.training.disk import replay_bytes
-from c2d.training.record import MEASURED, read_records
+from c2d.training.process import replay_bytes
 
 _PROCESS = 450e6  # bytes: Python, torch, Ray and an emulator
 _PER_WEIGHT = 28  # bytes: two networks, gradients, two moments, and a copy when saving
@@ -47,7 +48,7 @@ class Rates:
         """Read the rates that the runs have recorded so far."""
         for run in runs:
             try:
-                records = read_records(run.config.directory / "records.jsonl")[1:]
+                records = read_iterations(run.config.directory)
                 rates = [float(record[MEASURED]["steps_per_second"]) for record in records]
             except (OSError, ValueError, KeyError, TypeError):
                 continue

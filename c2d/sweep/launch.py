@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from c2d.agents.sizes import available_memory
+from c2d.agents.build import available_memory
 from c2d.config import to_json
 from c2d.errors import UserError
 from c2d.recipes.user_code import TRUSTED

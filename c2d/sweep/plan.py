@@ -22,9 +22,10 @@ from c2d.envs.games import BENCHMARK
 from c2d.envs.make import spec_of
 from c2d.envs.names import MINATAR_GAMES, resolve
 from c2d.envs.spec import EnvSpec
-from c2d.errors import UserError, did_you_mean
+from c2d.errors import UserError, did_you_mean, unknown_name
 from c2d.recipes import parts
-from c2d.recipes.recipe import PARTS, Recipe, exchange
+from c2d.recipes.part import PARTS
+from c2d.recipes.recipe import Recipe, exchange
 from c2d.recipes.rows import RECIPES, adapt, find
 
 Value = int | float | bool | str | None | list[Any]
@@ -435,8 +436,5 @@ PLANS: dict[str, tuple[Callable[[], Plan], str]] = {
 
 def builtin_plan(name: str) -> Plan:
     if name not in PLANS:
-        hint = did_you_mean(name, PLANS)
-        raise UserError(
-            f'unknown plan "{name}".{hint} Plans: {", ".join(PLANS)}; or a file that ends in .toml, .yaml or .yml'
-        )
+        raise unknown_name("plan", name, PLANS, f"{', '.join(PLANS)}, or a file that ends in .toml, .yaml or .yml")
     return PLANS[name][0]()

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from c2d.envs.names import require_trusted_env
-from c2d.errors import UserError, did_you_mean
+from c2d.errors import UserError, unknown_name
 from c2d.files import read_text
 from c2d.recipes.user_code import TRUSTED
 from c2d.sweep.plan import Plan, Variant, split_names
@@ -106,17 +106,19 @@ def _reject_untrusted_code(settings: dict[str, Any], grid: dict[str, tuple[Any, 
     for kind in kinds:
         if isinstance(kind, str) and ":" in kind and kind not in TRUSTED:
             raise UserError(
-                f"φ is {kind}, code that is not imported because a file names it; to allow it, add "
+                f"φ is {kind}, code that is imported only if you name it yourself; to allow it, add "
                 f"--set phi.kind={kind}"
             )
 
 
 def _check(value: Any, keys: dict[str, Any], what: str) -> None:
     if not isinstance(value, dict):
-        raise UserError(f"{what} is a table of {', '.join(keys)}, not {type(value).__name__}")
+        raise UserError(
+            f"{what} is {_KINDS.get(type(value), type(value).__name__)}; accepted: a table of {', '.join(keys)}"
+        )
     for key, item in value.items():
         if key not in keys:
-            raise UserError(f'{what} has no "{key}".{did_you_mean(str(key), keys)} Accepted: {", ".join(keys)}')
+            raise unknown_name(f"key of {what}", str(key), keys)
         if not isinstance(item, keys[key]) or isinstance(item, bool):
             kinds = keys[key] if isinstance(keys[key], tuple) else (keys[key],)
             accepted = " or ".join(_KINDS[kind] for kind in kinds)

@@ -8,10 +8,11 @@ from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
-from c2d.agents.sizes import available_memory
+from c2d.agents.build import available_memory
 from c2d.errors import UserError
 from c2d.files import open_own
 from c2d.formatting import is_or_are, plural, size
+from c2d.runs.lock import InUse, locked
 from c2d.sweep.directory import SweepDir, is_finished
 from c2d.sweep.display import (
     BUDGET_USED,
@@ -35,8 +36,7 @@ from c2d.sweep.forecast import (
 )
 from c2d.sweep.options import SweepOptions, is_remote, prepare_ray_import
 from c2d.sweep.plan import ExpandedPlan, PlannedRun
-from c2d.training.lock import InUse, locked
-from c2d.training.signals import stop_requests
+from c2d.training.process import stop_requests
 
 Print = Callable[[str], None]
 

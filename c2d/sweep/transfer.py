@@ -1,6 +1,6 @@
 """Copies a run directory chunk by chunk while it is being written, for machines that share no file system.
 
-The files of a checkpoint never change once it has its name (training/checkpoint.py), and an old checkpoint is deleted
+The files of a checkpoint never change once it has its name (runs/checkpoints.py), and an old checkpoint is deleted
 only after a newer one is complete. So it is enough to send files in the right order: first the replay's, then the
 checkpoint's, whose directory gets its name when its last file has arrived; and to delete on the receiving side only
 after a listing of which every file could be read.
@@ -15,11 +15,12 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from c2d.files import kind_of, make_directory, names_inside, open_inside, write_atomically
-from c2d.training.checkpoint import Checkpoints
+from c2d.runs.checkpoints import Checkpoints
+from c2d.runs.layout import CHECKPOINTS, LOCK, MANIFEST, REPLAY
 
 CHUNK = 16 << 20  # bytes
-_MANAGED = ("checkpoints", "replay")  # where the receiver also deletes files: those it received or a run wrote
-_LAST = "manifest.json"
+_MANAGED = (CHECKPOINTS, REPLAY)  # where the receiver also deletes files: those it received or a run wrote
+_LAST = MANIFEST
 
 
 class FileChunk(NamedTuple):
@@ -43,9 +44,9 @@ def transfer_order(run: Path) -> list[str]:
     The names of checkpoints are read first: what they need then either exists, or they are gone themselves.
     """
     names: dict[str, list[str]] = {}
-    for part in ("checkpoints", "replay", ""):
+    for part in (CHECKPOINTS, REPLAY, ""):
         names[part] = sorted(_files(run / part, run), key=lambda name: (name.endswith(_LAST), name))
-    return [*names["replay"], *names["checkpoints"], *names[""]]
+    return [*names[REPLAY], *names[CHECKPOINTS], *names[""]]
 
 
 def _files(top: Path, run: Path) -> Iterator[str]:
@@ -53,7 +54,7 @@ def _files(top: Path, run: Path) -> Iterator[str]:
         here = Path(directory)
         inner[:] = [name for name in inner if not name.startswith(".") and not (here == run and name in _MANAGED)]
         for name in names:
-            plain = not name.startswith(".") and not name.endswith(".tmp") and name != "lock"
+            plain = not name.startswith(".") and not name.endswith(".tmp") and name != LOCK
             if plain and kind_of(here / name) == "file":
                 yield (here / name).relative_to(run).as_posix()
 
@@ -161,7 +162,7 @@ class RunReceiver:
 
     def _place(self, name: PurePosixPath, data: bytes) -> None:
         target = self.run / name
-        if name.parts[0] == "checkpoints" and len(name.parts) == 3:
+        if name.parts[0] == CHECKPOINTS and len(name.parts) == 3:
             final = target.parent
             target = final.with_name(f".incoming-{final.name}") / name.name
             self._write(target, data)

@@ -20,13 +20,13 @@ from c2d.config import Config, from_json
 from c2d.errors import UserError
 from c2d.files import open_own, read_file
 from c2d.recipes.user_code import TRUSTED
+from c2d.runs.checkpoints import Checkpoints
+from c2d.runs.layout import RunDir
+from c2d.runs.lock import InUse, locked
 from c2d.sweep.transfer import FileChunk, RunReceiver, RunSender, SentFiles
-from c2d.training.checkpoint import Checkpoints
-from c2d.training.lock import InUse, locked
-from c2d.training.memory import keep_memory
-from c2d.training.observer import Observer
+from c2d.training.observers import Observer
+from c2d.training.process import keep_memory
 from c2d.training.run import run
-from c2d.training.rundir import RunDir
 from c2d.training.session import Session
 
 _LOCK_TIMEOUT = 60.0  # seconds for the process of a dead node to release the run directory
@@ -139,7 +139,7 @@ class RunWorker:
                     raise
                 time.sleep(0.2)
         if result.state == "finished" and not self._keep_replay:
-            with suppress(InUse), locked(config.directory / "lock"):
+            with suppress(InUse), locked(RunDir(config.directory).lock):
                 Checkpoints(config.directory).remove_all()
         return result.state
 

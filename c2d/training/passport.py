@@ -1,4 +1,4 @@
-"""What ran: the protocol passport (the rules under which a score arose, with a hash) and the versions."""
+"""What ran: the protocol passport (the rules under which scores arise, with a hash), versions and machine."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def passport(config: Config, env: Environment) -> dict[str, Any]:
 
 
 def digest(facts: dict[str, Any]) -> str:
-    """A short hash by which unlike passports are told apart."""
+    """A short hash that differs between passports that differ."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def versions() -> dict[str, str]:
-    """Of all that results can depend on to the last bit."""
-    # Not the metadata of c2d: where it is installed from its sources, they may be those of an earlier version.
-    found = {"python": platform.python_version(), "c2d": __version__}
+    """Versions of everything that results can depend on to the last bit."""
+    # Not the metadata of c2d: if it is installed from its sources, they may be those of an earlier version.
+    installed = {"python": platform.python_version(), "c2d": __version__}
     for package in _PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            installed[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return {**found, "kernels": "C" if native.AVAILABLE else "PyTorch"}
+    return {**installed, "kernels": "C" if native.AVAILABLE else "PyTorch"}
 
 
 def machine(threads: int) -> dict[str, Any]:

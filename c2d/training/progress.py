@@ -1,4 +1,4 @@
-"""Progress for people: a live display in a terminal, plain lines elsewhere."""
+"""Progress for people: a live display in a terminal, plain lines otherwise."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from c2d.formatting import printable
-from c2d.training.observer import Observer
-from c2d.training.record import MEASURED
-from c2d.training.rundir import RunDir
+from c2d.runs import records
+from c2d.runs.layout import RunDir
+from c2d.training.observers import Observer
 from c2d.training.session import Session
 from c2d.types import GameEnd
 
-_REFRESH = 0.25  # seconds between pictures of the live display
+_REFRESH = 0.25  # seconds between updates of the live display
 _LINE = 30.0  # seconds between lines when there is no terminal
 
 
@@ -32,12 +32,12 @@ def headline(header: dict[str, Any]) -> str:
     return (
         f"c2d train {config['env']} --recipe {config['recipe_name']} --seed {config['seed']} "
         f"--iterations {config['iterations']} | protocol {facts['protocol']} [{facts['hash']}] | {names} | "
-        f"{config['device']}, {_count(header[MEASURED]['threads'], 'thread')}{doubt}"
+        f"{config['device']}, {_count(header[records.MEASURED]['threads'], 'thread')}{doubt}"
     )
 
 
 class ProgressDisplay(Observer):
-    """An observer that prints. Looks at the clock once per step and at nothing else."""
+    """An observer that prints. Per step, it only looks at the clock."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(file=sys.stdout, soft_wrap=True, highlight=False)
@@ -77,7 +77,7 @@ class ProgressDisplay(Observer):
             self._speed = smoothing * self._speed + (1 - smoothing) * speed
         self._shown, self._shown_step = now, session.step
         if self._live:
-            self._live.update(self._picture(session), refresh=True)
+            self._live.update(self._table(session), refresh=True)
         elif self._speed:
             self._print_line(session)
 
@@ -85,15 +85,15 @@ class ProgressDisplay(Observer):
         score = "no game ended"
         if record["mean_score"] is not None:
             score = f"score {record['mean_score']:.2f} over {_count(record['episodes'], 'game')}"
-        extra = f" | α {record['alpha']:.2f}" if "alpha" in record else ""
-        self.console.print(
-            f"iteration {record['iteration'] + 1}/{self._session.config.iterations} | {record['steps']:,} steps | "
-            f"{record['frames']:,} frames | {score} | "
-            f"loss {_number(record['mean_loss'])} | "
-            f"atoms {_number(record['atom_min'])} … {_number(record['atom_max'])}{extra} | ε {record['epsilon']:.3f} | "
-            f"{record[MEASURED]['steps_per_second']:.0f} steps/s",
-            markup=False,
-        )
+        parts = [
+            f"iteration {record['iteration'] + 1}/{self._session.config.iterations}",
+            f"{record['steps']:,} steps",
+            f"{record['frames']:,} frames",
+            score,
+            *(f"{name} {value}" for name, value in _charted(record).items()),
+            f"{record[records.MEASURED]['steps_per_second']:.0f} steps/s",
+        ]
+        self.console.print(" | ".join(parts), markup=False)
 
     def end(self, summary: dict[str, Any]) -> None:
         if self._live:
@@ -108,56 +108,60 @@ class ProgressDisplay(Observer):
             f"{'what was saved before is' if unsaved else 'weights and records are'} in {self._run_dir.path}"
         )
         if summary["state"] != "finished" and self._session.config.checkpoint.keep and not unsaved:
-            again = self._run_dir.command("resume", self._session.config.env)
-            self._print(f"go on with: {again}")
+            self._print(f"resume with: {self._run_dir.command('resume', self._session.config.env)}")
 
     def _print(self, text: str, style: str | None = None) -> None:
         self.console.print(printable(text), markup=False, style=style)
 
     def _numbers(self, session: Session) -> dict[str, str]:
-        """What people watch, as text. Means are over the iteration so far; the score over the last 100 games."""
-        tally, frames = session.tally, session.step * session.env.spec.frames_per_step
+        """What people watch, as text: over the iteration so far, but the score over the last 100 games."""
+        frames = session.step * session.env.spec.frames_per_step
         recent = (
             f"{sum(self._recent) / len(self._recent):.2f} ({len(self._recent)} games)"
             if self._recent
             else "no game yet"
         )
         left = (session.config.steps - session.step) / self._speed if self._speed else None
-        numbers = {
+        diagnostics = session.learner.online.diagnostics()
+        declared = {metric.name for metric in records.metrics()}
+        so_far = {**session.tally.record(), **diagnostics, "epsilon": session.epsilon}
+        return {
             "iteration": f"{session.iteration + 1}/{session.config.iterations}",
             "steps": f"{session.step:,}",
             "frames": f"{frames:,}",
             "steps/s": f"{self._speed:.0f}",
             "ETA": str(timedelta(seconds=round(left))) if left is not None else "…",
             "mean score": recent,
-            "ε": f"{session.epsilon:.3f}",
-            "loss": _number(tally.mean_loss),
+            **_charted(so_far, live=True),
+            **{name: f"{value:.4g}" for name, value in diagnostics.items() if name not in declared},
         }
-        if tally.updates:
-            numbers["atoms"] = f"{_number(tally.atom_min)} … {_number(tally.atom_max)}"
-        for name, value in session.learner.online.diagnostics().items():
-            numbers["α" if name == "alpha" else name] = f"{value:.3f}"
-        return numbers
 
     def _print_line(self, session: Session) -> None:
         self.console.print(" | ".join(f"{key} {value}" for key, value in self._numbers(session).items()), markup=False)
 
-    def _picture(self, session: Session) -> Table:
+    def _table(self, session: Session) -> Table:
         self._bar.update(self._task, completed=session.step)
         numbers = Table.grid(padding=(0, 2))
         items = list(self._numbers(session).items())
         for row in range(0, len(items), 4):
             cells = [Text.assemble((key, "dim"), " ", (value, "bold")) for key, value in items[row : row + 4]]
-            numbers.add_row(*cells)  # no markup: lines printed meanwhile are without it, and so is this then
-        picture = Table.grid(expand=True)
-        picture.add_row(self._bar)
-        picture.add_row(numbers)
-        return picture
+            numbers.add_row(*cells)  # no markup: lines printed meanwhile have none, and then this has none either
+        table = Table.grid(expand=True)
+        table.add_row(self._bar)
+        table.add_row(numbers)
+        return table
+
+
+def _charted(values: dict[str, Any], live: bool = False) -> dict[str, str]:
+    """Metrics with a short name, as text; those of one chart together. `live`: only what an iteration shows so far."""
+    shown: dict[str, str] = {}
+    for chart, metrics in records.charts().items():
+        wanted = [metric for metric in metrics if not live or metric.live]
+        present = [metric for metric in wanted if not (metric.optional and metric.value_in(values) is None)]
+        if chart.short is not None and present:
+            shown[chart.short] = " … ".join(metric.text(metric.value_in(values)) for metric in present)
+    return shown
 
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"

@@ -1,4 +1,4 @@
-"""Going on with a run: which of its settings may change, whether it will be exact, and where it goes on from."""
+"""Resuming a run: which of its settings may change, whether it will be exact, and from which checkpoint."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from typing import Any
 from c2d.config import FREE, Config, flat, from_json, to_json
 from c2d.errors import UserError
 from c2d.files import flush_directory, kind_of, make_directory, names_inside, write_atomically, write_json
-from c2d.replay.journal import Damaged
-from c2d.training.checkpoint import Checkpoint, Checkpoints
-from c2d.training.lock import InUse, locked
-from c2d.training.record import MEASURED
-from c2d.training.rundir import RunDir
+from c2d.runs.checkpoints import Checkpoint, Checkpoints
+from c2d.runs.journal import Damaged
+from c2d.runs.layout import RunDir
+from c2d.runs.lock import InUse, locked
+from c2d.runs.records import MEASURED, RunHeader
 from c2d.training.session import Session
 
 
 def differences(before: Config, after: Config) -> list[str]:
-    """Settings that would make the run another one, as "name: old → new"."""
+    """Settings that would make it another run, as "name: old → new"."""
     free = {name: getattr(before, name) for name in FREE}
     old, new = flat(to_json(before)), flat(to_json(dataclasses.replace(after, **free)))
     return [f"{k}: {old.get(k)} → {new.get(k)}" for k in {**old, **new} if old.get(k) != new.get(k)]
 
 
-def refuse_differences(run_dir: RunDir, before: Config, after: Config) -> None:
-    found = differences(before, after)
-    if found:
+def reject_differences(run_dir: RunDir, before: Config, after: Config) -> None:
+    if changed := differences(before, after):
         raise UserError(
-            f"{run_dir.path} is a run with other settings ({'; '.join(found)}): resume it without them, train into "
-            f"another --run-dir, or go on from its last checkpoint as a run of its own with "
+            f"{run_dir.path} is a run with other settings ({'; '.join(changed)}): resume it without them, train into "
+            f"another --run-dir, or continue from its last checkpoint as a run of its own with "
             f"{run_dir.command('resume', after.env)} --fork NEW_RUN"
         )
 
 
-def why_inexact(header: dict[str, Any], versions: dict[str, str], machine: dict[str, Any]) -> list[str]:
-    """What differs from where the run began, of that which may change rounding."""
-    then, now = dict(header["versions"]), dict[str, Any](versions)
-    measured = header.get(MEASURED)
+def why_inexact(before: dict[str, Any], header: RunHeader) -> list[str]:
+    """What differs from where the run started (by the first line of its records) and may change rounding."""
+    then, now = dict(before["versions"]), dict[str, Any](header.versions)
+    measured = before.get(MEASURED)
     for name in ("cpu", "threads"):
-        then[name], now[name] = measured.get(name) if isinstance(measured, dict) else None, machine.get(name)
+        then[name] = measured.get(name) if isinstance(measured, dict) else None
+        now[name] = header.measured.get(name)
     return [f"{name} {then.get(name)} → {now.get(name)}" for name in {**then, **now} if then.get(name) != now.get(name)]
 
 
 def config_of(run_dir: RunDir, warn: Callable[[str], None]) -> Config:
-    """The config of a run; that of its newest whole checkpoint if the run's own file was damaged or changed since."""
+    """The config of a run; that of its newest whole checkpoint if the run's own file is damaged or was changed."""
     own, trouble = None, ""
     try:
         own = run_dir.read_config()
@@ -68,7 +68,7 @@ def config_of(run_dir: RunDir, warn: Callable[[str], None]) -> Config:
 def _saved_configs(checkpoints: Checkpoints) -> Iterator[tuple[Path, Config]]:
     for path in checkpoints.newest_first():
         with suppress(Damaged, UserError, KeyError):
-            config = from_json(checkpoints.read_state(path)["config"])
+            config = from_json(checkpoints.read_config(path))
             if isinstance(config, Config):
                 yield path, config
 
@@ -81,14 +81,14 @@ def continue_from(
     for path in checkpoints.newest_first():
         try:
             checkpoint = checkpoints.read(path, session)
-            mismatch = checkpoints.restore(checkpoint, session)
+            checkpoints.restore(checkpoint, session)
         except Damaged as error:
-            warn(f"checkpoint {path.name} cannot be used: {error}; the one before it is tried")
+            warn(f"checkpoint {path.name} cannot be used: {error}; trying the one before it")
             session.close()
             session = make_session()
             continue
-        if mismatch:
-            warn(f"not exact: {mismatch}; a new game begins")
+        if session.mismatch:
+            warn(f"not exact: {session.mismatch}; a new game begins")
         checkpoints.adopt(path)
         return session, checkpoint
     return session, None
@@ -97,8 +97,8 @@ def continue_from(
 def fork(source: RunDir, target: RunDir, config: Config, warn: Callable[[str], None]) -> None:
     """Make `target` a run with `config` whose last checkpoint is that of `source`.
 
-    It is made under another name beside it and renamed, so a kill leaves nothing that looks like a run. What an
-    earlier attempt left is removed by the next.
+    It is built under another name next to it and renamed, so a kill leaves nothing that looks like a run. The next
+    attempt removes what an earlier one left.
     """
     checkpoint, checkpoints = _newest_whole(source, config, warn)
     try:
@@ -108,9 +108,9 @@ def fork(source: RunDir, target: RunDir, config: Config, warn: Callable[[str], N
         make_directory(half.path)
         try:
             with locked(half.lock):
-                for place in (half.checkpoints, half.checkpoints / checkpoint.path.name, half.replay):
-                    make_directory(place)
-                for name, data in checkpoints.files(checkpoint, config=to_json(config)):
+                for directory in (half.checkpoints, half.checkpoints / checkpoint.path.name, half.replay):
+                    make_directory(directory)
+                for name, data in checkpoints.files(checkpoint, to_json(config)):
                     write_atomically(half.path / name, data)
                 write_json(half.config, to_json(config))
                 half.path.rename(target.path)
@@ -119,13 +119,13 @@ def fork(source: RunDir, target: RunDir, config: Config, warn: Callable[[str], N
             raise
         flush_directory(target.path.parent)
     except OSError as error:
-        raise UserError(f"--fork {target.path} cannot be made: {error.strerror or error}") from None
+        raise UserError(f"--fork {target.path} cannot be created: {error.strerror or error}") from None
     except Damaged as error:
         raise UserError(f"nothing can be forked: {error}") from None
 
 
 def _newest_whole(source: RunDir, config: Config, warn: Callable[[str], None]) -> tuple[Checkpoint, Checkpoints]:
-    """The checkpoint to fork from, after it was seen that the new settings fit it."""
+    """The checkpoint to fork from, after checking that the new settings fit it."""
     checkpoints = Checkpoints(source.path)
     session = Session(config)
     try:
@@ -133,7 +133,7 @@ def _newest_whole(source: RunDir, config: Config, warn: Callable[[str], None]) -
             try:
                 checkpoint = checkpoints.read(path, session)
             except Damaged as error:
-                warn(f"checkpoint {path.name} cannot be used: {error}; the one before it is tried")
+                warn(f"checkpoint {path.name} cannot be used: {error}; trying the one before it")
                 continue
             try:
                 checkpoints.restore(checkpoint, session)
@@ -142,11 +142,11 @@ def _newest_whole(source: RunDir, config: Config, warn: Callable[[str], None]) -
             return checkpoint, checkpoints
     finally:
         session.close()
-    raise UserError(f"{source.path} has no checkpoint that is whole: nothing to fork from")
+    raise UserError(f"{source.path} has no whole checkpoint: nothing to fork from")
 
 
 def _remove_unfinished_forks(target: Path) -> None:
-    """What killed processes, or this one, left of a fork to `target`: files of the names that forks have."""
+    """Remove what killed processes, or this one, left of a fork to `target`: files with the names of a fork's."""
     pattern = re.compile(rf"\.{re.escape(target.name)}\.[0-9]+\.fork")
     for name in names_inside(target.parent, directories=True):
         half = RunDir(target.with_name(name))

@@ -1,6 +1,7 @@
 """One run in memory: environments, agent, replay, counters; advanced step by step.
 
-act (ε-greedy) → step the environment → store → every 4th step one update → every 8,000th step copy the target network
+act (ε-greedy) → step the environment → store → every `update_period` steps one update → every `target_period` steps
+copy the target network
 
 `Session` is the cadence: it decides when to act, to learn and to copy. `Rollout`, `Replay` and `Learner` know how.
 """
@@ -8,20 +9,21 @@ act (ε-greedy) → step the environment → store → every 4th step one update
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from c2d.agents.build import build_learner, build_replay
+from c2d.agents.build import build_learner, build_replay, check_training
 from c2d.agents.learner import linear
 from c2d.agents.rollout import Actor, Rollout, Stream
-from c2d.agents.sizes import check_training
 from c2d.config import Config
 from c2d.envs.make import make
 from c2d.envs.spec import ReplayMismatch
 from c2d.errors import UserError
+from c2d.replay.ring import Ring
+from c2d.runs import records
 from c2d.seeding import integer, numpy_generator, torch_generator
 from c2d.types import GameEnd, Update
 
@@ -32,50 +34,69 @@ class Diverged(UserError):
     """The loss or the gradient is not finite."""
 
 
-@dataclass
+_COMBINE: dict[str, Callable[[float, float], float]] = {
+    "mean": operator.add,  # divided when it is recorded
+    "sum": operator.add,
+    "min": min,
+    "max": max,
+    "last": lambda _, value: value,
+}
+
+
 class Tally:
-    """Running statistics of one iteration, as the authors recorded them."""
+    """Running statistics of one iteration. Which ones: the fields of `IterationRecord` that declare an `update`."""
 
-    scores: list[float] = field(default_factory=list)  # whole games that ended
-    updates: int = 0
-    loss_sum: float = 0.0
-    atom_min: float = math.inf  # over sampled actions in training batches
-    atom_max: float = -math.inf
-    gradient_norm_max: float = 0.0  # before clipping
-
-    def check(self) -> None:
-        """ValueError if it is not one that a run can have."""
-        if not isinstance(self.scores, list) or type(self.updates) is not int or self.updates < 0:
-            raise ValueError("the tally holds something else than scores and a count of updates")
-        for value in (*self.scores, self.loss_sum, self.atom_min, self.atom_max, self.gradient_norm_max):
-            if type(value) not in (int, float) or (abs(value) > 1e300 and not math.isinf(value)):
-                raise ValueError(f"the tally holds {str(value)[:40]!r}, which is not a number")
+    def __init__(self) -> None:
+        self._reduced = [each for each in records.metrics() if each.reduce is not None]
+        self._steps = [(each.name, each.update, _COMBINE[str(each.reduce)]) for each in self._reduced]
+        self.scores: list[float] = []  # whole games that ended
+        self.updates = 0
+        self.counts: dict[str, int] = {}  # updates that reported a value
+        self.values: dict[str, float] = {}  # sums, extremes and last values of what was reported
 
     def count(self, update: Update) -> None:
         self.updates += 1
-        self.loss_sum += update.loss
-        self.atom_min = min(self.atom_min, update.metrics["atom_min"])
-        self.atom_max = max(self.atom_max, update.metrics["atom_max"])
-        self.gradient_norm_max = max(self.gradient_norm_max, update.metrics["gradient_norm"])
+        for name, key, combine in self._steps:
+            value = update.loss if key == "loss" else update.metrics.get(str(key))
+            if value is not None:
+                self.counts[name] = self.counts.get(name, 0) + 1
+                self.values[name] = combine(self.values[name], value) if name in self.values else value
 
     @property
     def mean_score(self) -> float | None:
         return math.fsum(self.scores) / len(self.scores) if self.scores else None
 
-    @property
-    def mean_loss(self) -> float | None:
-        return self.loss_sum / self.updates if self.updates else None
-
     def record(self) -> dict[str, Any]:
+        """The values so far, by the names of the record's fields; None where there is no value."""
+        record: dict[str, Any] = {"episodes": len(self.scores), "mean_score": self.mean_score}
+        for each in self._reduced:
+            value = self.values.get(each.name)
+            if value is not None and each.reduce == "mean":
+                value /= self.counts[each.name]
+            record[each.name] = value
+        return {**record, "updates": self.updates}
+
+    def state_dict(self) -> dict[str, Any]:
         return {
-            "episodes": len(self.scores),
-            "mean_score": self.mean_score,
-            "mean_loss": self.mean_loss,
-            "atom_min": self.atom_min if self.updates else None,
-            "atom_max": self.atom_max if self.updates else None,
-            "gradient_norm_max": self.gradient_norm_max if self.updates else None,
+            "scores": list(self.scores),
             "updates": self.updates,
+            "counts": dict(self.counts),
+            "values": dict(self.values),
         }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """ValueError if it is not one that a run can have. Metrics that are not declared any more are dropped."""
+        scores, updates, counts, values = (state[name] for name in ("scores", "updates", "counts", "values"))
+        if not isinstance(scores, list) or not isinstance(values, dict) or set(counts) != set(values):
+            raise ValueError("the tally does not hold scores, counts and values")
+        if any(type(count) is not int or not 0 <= count <= _LARGEST_COUNT for count in (updates, *counts.values())):
+            raise ValueError("the tally holds a count that is not one")
+        for value in (*scores, *values.values()):
+            if type(value) not in (int, float) or (abs(value) > 1e300 and not math.isinf(value)):
+                raise ValueError(f"the tally holds {str(value)[:40]!r}, which is not a number")
+        self.scores, self.updates = list(scores), updates
+        known = [each.name for each in self._reduced if counts.get(each.name)]
+        self.counts, self.values = ({name: part[name] for name in known} for part in (counts, values))
 
 
 class Session:
@@ -100,7 +121,7 @@ class Session:
         self.step = 0  # training steps made
         self.iteration = 0  # iterations completed
         self.tally = Tally()
-        self.mismatch: str | None = None  # why the game of a checkpoint could not be continued
+        self.mismatch: str | None = None  # why the game of a checkpoint could not be resumed
         self.sound = True  # whether the run can be continued from this state: not in the middle of learning
 
     @property
@@ -110,7 +131,7 @@ class Session:
 
     @property
     def steps_made(self) -> int:
-        """Random ones included."""
+        """Including random ones."""
         return self.history + self.step
 
     @property
@@ -172,63 +193,101 @@ class Session:
                 )
         self.tally.count(update)
 
-    def finish_iteration(self) -> dict[str, Any]:
+    def finish_iteration(self) -> records.IterationRecord:
         """The record of the iteration just completed; the next begins."""
-        record = {
-            "kind": "iteration",
-            "iteration": self.iteration,
-            "steps": self.step,
-            "frames": self.step * self.env.spec.frames_per_step,
+        diagnostics: dict[str, Any] = dict(self.learner.online.diagnostics())
+        declared = {each.name for each in records.metrics() if each.diagnostic}
+        record = records.IterationRecord(
+            iteration=self.iteration,
+            steps=self.step,
+            frames=self.step * self.env.spec.frames_per_step,
             **self.tally.record(),
-            **self.learner.online.diagnostics(),
-            "epsilon": self.epsilon,
-        }
+            **{name: value for name, value in diagnostics.items() if name in declared},
+            extra={name: value for name, value in diagnostics.items() if name not in declared},
+            epsilon=self.epsilon,
+        )
         self.iteration += 1
         self.tally = Tally()
         return record
 
-    def state(self) -> dict[str, Any]:
-        """All plain values that the rest of the run depends on; arrays are `tensors` and the replay."""
+    # ------------------------------------------------------------ for checkpoints
+
+    @property
+    def rings(self) -> Sequence[Ring]:
+        """The slots of the replay, one ring per stream: the journal keeps all but the newest slot of each."""
+        return self.replay.rings
+
+    @property
+    def network_bytes(self) -> int:
+        """Of both networks and the optimizers' moments."""
+        state = self.learner.state_dict()
+        parts = [state["online"], state["target"], *state["optimizers"]]
+        return sum(array.nbytes for part in parts for array in part.values() if not isinstance(array, int))
+
+    @property
+    def state_bytes(self) -> int:
+        """The most that the arrays of `state_dict` can take; a fork may come from a larger replay."""
+        observations = sum(stream.stack.obs.nbytes for stream in self.rollout.streams)
+        newest = 2 * self.replay.frame_bytes * len(self.rollout.streams)
+        return self.network_bytes + observations + newest + 10 * 8 * self.replay.capacity
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the rest of the run depends on, except for the slots of `rings` before the newest.
+
+        Plain JSON values, bytes and NumPy arrays, nested. Arrays may share memory with the session.
+        """
         return {
             "history": self.history,
             "step": self.step,
             "iteration": self.iteration,
-            "updates": self.learner.updates,
-            "chosen": self.rollout.streams[0].action,
-            "tally": vars(self.tally).copy(),
+            "tally": self.tally.state_dict(),
             "generators": {name: rng.bit_generator.state for name, rng in self.generators.items()},
             "torch_generators": {n: rng.get_state().numpy().tobytes() for n, rng in self.torch_generators.items()},
-            "environment": self.env.save(),
+            "streams": [
+                {
+                    "environment": stream.env.state_dict(),
+                    "observation": stream.stack.obs,
+                    "action": stream.action,  # chosen, and not carried out yet
+                }
+                for stream in self.rollout.streams
+            ],
+            "learner": self.learner.state_dict(),
+            "replay": self.replay.state_dict(),
         }
 
-    def tensors(self) -> dict[str, Tensor]:
-        """The learner's tensors and the observation, to copy from or into."""
-        return {**self.learner.tensors(), "observation": torch.from_numpy(self.rollout.streams[0].stack.obs)}
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state`, in a fresh session whose `rings` were filled. ValueError for what does not fit.
 
-    def restore(self, state: dict[str, Any]) -> str | None:
-        """Continue from `state`, after tensors and replay were put back. Returns what could not be continued."""
-        counters = [state[name] for name in ("history", "step", "iteration", "updates")]
+        If the environment cannot be brought where it was, a new game begins and `mismatch` says why.
+        """
+        self.learner.load_state_dict(state["learner"])
+        self.replay.load_state_dict(state["replay"])
+        counters = [state[name] for name in ("history", "step", "iteration")]
         if any(type(counter) is not int or not 0 <= counter <= _LARGEST_COUNT for counter in counters):
             raise ValueError(f"counters are {str(counters)[:80]}")
-        self.history, self.step, self.iteration, updates = counters
-        for optimizer in self.learner.optimizers:
-            optimizer.updates = updates
-        chosen = state.get("chosen")
-        if chosen is not None and not (type(chosen) is int and 0 <= chosen < self.env.spec.actions):
-            raise ValueError(f"chosen action is {chosen}")
-        self.rollout.streams[0].action = chosen
-        self.tally = Tally(**state["tally"])
-        self.tally.check()
+        self.history, self.step, self.iteration = counters
+        self.tally = Tally()
+        self.tally.load_state_dict(state["tally"])
         for name, rng in self.generators.items():
             rng.bit_generator.state = state["generators"][name]
         for name, torch_rng in self.torch_generators.items():
             torch_rng.set_state(torch.frombuffer(bytearray(state["torch_generators"][name]), dtype=torch.uint8))
+        for number, (stream, saved) in enumerate(zip(self.rollout.streams, state["streams"], strict=True)):
+            self._load_stream(number, stream, saved)
+
+    def _load_stream(self, number: int, stream: Stream, saved: dict[str, Any]) -> None:
+        observation, action, shown = saved["observation"], saved["action"], stream.stack.obs
+        if observation.shape != shown.shape or observation.dtype != shown.dtype:
+            raise ValueError(f"the observation is {observation.dtype} {observation.shape}")
+        if action is not None and not (type(action) is int and 0 <= action < stream.env.spec.actions):
+            raise ValueError(f"chosen action is {action}")
+        shown[:] = observation
+        stream.action = action
         try:
-            self.env.restore(state["environment"])
+            stream.env.load_state_dict(saved["environment"])
         except ReplayMismatch as error:
             self.mismatch = str(error)
-            self._begin()
-        return self.mismatch
+            self.replay.begin(stream.reset(), number)
 
     def close(self) -> None:
         self.rollout.close()

@@ -1,7 +1,7 @@
-"""Proof of exact resume: one run that never stops beside one that is killed and resumed, compared part by part.
+"""Proof of exact resume: a run that never stops and one that is killed and resumed, compared part by part.
 
-As a program (`python -m c2d.training.verification`) it is one process of such a run: it reads what to do from
-its input as JSON, and writes the digests of the session it ends with to its output.
+As a program (`python -m c2d.training.verification`) it is one process of such a run: it reads from its input as JSON
+what to do, and writes to its output the digests of the session it ends with.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ import numpy as np
 
 from c2d.config import Config, from_json, to_json
 from c2d.errors import UserError
-from c2d.training.memory import keep_memory
-from c2d.training.observer import Observer
-from c2d.training.record import canonical_records
+from c2d.recipes.user_code import TRUSTED
+from c2d.runs.layout import RunDir
+from c2d.runs.reader import canonical_records
+from c2d.training.observers import Observer
+from c2d.training.process import keep_memory
 from c2d.training.run import run
-from c2d.training.rundir import RunDir
 from c2d.training.session import Session
 from c2d.types import GameEnd
 
-_BATCH = 1_024  # slots of the replay looked at together
+_BATCH = 1_024  # slots of the replay that are read together
 
 
 class Comparison(NamedTuple):
@@ -61,29 +62,29 @@ def verify(config: Config, kills: list[int], where: Path, tell: Callable[[str], 
 
 def digests(session: Session) -> dict[str, str]:
     """A hash of each part of a session; equal for equal futures."""
-    state = session.state()
-    replay = session.replay
+    state = session.state_dict()
+    learner, replay = state.pop("learner"), session.replay
     parts: dict[str, Any] = {
         "random generators": [state.pop("generators"), state.pop("torch_generators")],
-        "environment": state.pop("environment"),
+        "environment": [stream.pop("environment") for stream in state["streams"]],
+        "observation": [stream.pop("observation") for stream in state["streams"]],
+        "online network": learner.pop("online"),
+        "target network": learner.pop("target"),
+        "optimizer": learner,
+        "sampler": state.pop("replay")["sampler"],
         "counters and statistics": state,
     }
-    found = {name: _hash([json.dumps(value, sort_keys=True, default=bytes.hex).encode()])
-             for name, value in parts.items()}  # fmt: skip
-    groups: dict[str, list[bytes]] = {}
-    for name, tensor in session.tensors().items():
-        data = name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes()
-        groups.setdefault(name.partition(".")[0], []).append(data)
-    names = {"online": "online network", "target": "target network", "optimizer": "optimizer"}
-    found |= {names.get(group, group): _hash(data) for group, data in groups.items()}
+    found = {name: _hash([json.dumps(value, sort_keys=True, default=_hex).encode()]) for name, value in parts.items()}
     slots = replay.sampleable()
     counters = np.array([replay.head, replay.oldest, replay.ready, len(replay)])
     contents = [counters.tobytes(), slots.tobytes()]
     for start in range(0, len(slots), _BATCH):
         contents += [_hash(part.numpy().tobytes() for part in replay.read(slots[start : start + _BATCH])).encode()]
-    found["replay"] = _hash(contents)
-    found["sampler"] = _hash(array.tobytes() for _, array in sorted(replay.sampler.state().items()))
-    return found
+    return {**found, "replay": _hash(contents)}
+
+
+def _hex(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else f"{value.dtype} {value.shape} {value.tobytes().hex()}"
 
 
 def _hash(parts: Any) -> str:
@@ -109,7 +110,7 @@ def _process(config: Config, kill_after: int | None, environment: Mapping[str, s
     """One process of a run; the digests it ended with, or nothing if it was to be killed."""
     done = subprocess.run(
         [sys.executable, "-m", "c2d.training.verification"],
-        input=json.dumps({"config": to_json(config), "kill_after": kill_after}),
+        input=json.dumps({"config": to_json(config), "kill_after": kill_after, "trusted": sorted(TRUSTED)}),
         capture_output=True,
         text=True,
         env=dict(environment),
@@ -124,7 +125,7 @@ def _process(config: Config, kill_after: int | None, environment: Mapping[str, s
 
 
 class _Witness(Observer):
-    """Kills the process at a step, or tells the digests at the end."""
+    """Kills the process at a step, or keeps the digests of the end."""
 
     def __init__(self, kill_after: int | None) -> None:
         self.kill_after = kill_after
@@ -145,6 +146,7 @@ def _main() -> None:
     request = json.loads(sys.stdin.read())
     witness = _Witness(request["kill_after"])
     keep_memory()  # this process is ours
+    TRUSTED.update(request["trusted"])
     run(from_json(request["config"]), [witness])
     print(json.dumps(witness.found))
 

@@ -16,12 +16,11 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from c2d.errors import UserError
-from c2d.web.curves import published
-from c2d.web.index import Index, report_of
-from c2d.web.inside import Root
+from c2d.runs.confined import Root, dumps
+from c2d.runs.layout import REPORTS
 from c2d.web.lens.connection import LensConnection
-from c2d.web.live import Live
-from c2d.web.plain import dumps
+from c2d.web.published_curves import published
+from c2d.web.run_index import LiveRows, RunIndex, report_of
 from c2d.web.security import REPORT_POLICY, Access, App, Guard
 
 _T = TypeVar("_T")
@@ -42,8 +41,8 @@ class Site:
 
     def __init__(self, root: Root, trusted: tuple[str, ...] = ()) -> None:
         self.root, self.trusted = root, trusted
-        self.index = Index(root)
-        self.live = Live(self.index)
+        self.index = RunIndex(root)
+        self.live = LiveRows(self.index)
         self.lenses: dict[str, LensConnection] = {}
         self.exporting = asyncio.Lock()
 
@@ -82,7 +81,7 @@ class Site:
         name = await self._run_named(request)
         place = report_of(self.index.runs[name])
         try:
-            data = await asyncio.to_thread(self.root.read, name, place or "report.html", limit=_REPORT_BYTES)
+            data = await asyncio.to_thread(self.root.read, name, place or REPORTS[0], limit=_REPORT_BYTES)
         except OSError:
             raise NotFound("this run has no report yet; `c2d report` writes one") from None
         return Response(data, media_type="text/html; charset=utf-8", headers={"Content-Security-Policy": REPORT_POLICY})

@@ -56,9 +56,9 @@ def test_priorities_move_with_prioritized_replay_and_nothing_with_uniform():
     for name, moves in (("c2d", False), ("c2d-per3", True)):
         session = Session(short_config("gym/CartPole-v1", "unused", recipe=name))
         session.fill_history()
-        before = session.replay.sampler.state()
+        before = session.replay.sampler.state_dict()
         session.advance()
-        after = session.replay.sampler.state()
+        after = session.replay.sampler.state_dict()
         assert bool(before) == moves
         if moves:
             changed = np.flatnonzero(before["priorities"][:60] != after["priorities"][:60])
@@ -72,7 +72,7 @@ def test_priority_is_the_root_of_the_loss():
     data = session.replay.sample(8, np.random.default_rng(0))
     update = session.learner.update(data)
     session.replay.feedback(update.indices, update.priority)
-    stored = session.replay.sampler.state()["priorities"][update.indices]
+    stored = session.replay.sampler.state_dict()["priorities"][update.indices]
     last = {i: p for i, p in zip(update.indices.tolist(), update.priority.tolist(), strict=True)}
     assert stored == pytest.approx([np.sqrt(last[i] + 1e-10) for i in update.indices.tolist()], rel=1e-5)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from c2d.agents import sizes
+from c2d.agents import build as sizes
 from c2d.agents.build import build_network
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
@@ -50,7 +50,7 @@ def test_a_network_is_rejected_by_its_exact_size(monkeypatch):
     assert 3.6e9 < needed < 3.7e9
     monkeypatch.setattr(sizes, "available_memory", lambda: needed)
     sizes.check_network(recipe, VECTOR)
-    with pytest.raises(UserError, match=r"its networks may take 18\.\d GB of memory, and 3\.6 GB are free: lower"):
+    with pytest.raises(UserError, match=r"its networks may take 18\.\d GB of memory, and 3\.6 GB are free; lower"):
         sizes.check_training(recipe, VECTOR, None)
     monkeypatch.setattr(sizes, "available_memory", lambda: needed - 1)
     with pytest.raises(UserError, match="its networks may take 3"):

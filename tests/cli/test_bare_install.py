@@ -43,8 +43,8 @@ run("sweep", "--recipes", "c2d", "--envs", "atari/a*", "--seeds", "1", "--keep-r
 def test_games_that_are_not_installed_are_named_in_one_line_and_leave_nothing(tmp_path):
     out, err = told("""run("train", "breakout"); run("train", "minatar/breakout")""", tmp_path)
     first, second = err.splitlines()
-    assert first == "c2d: Atari games need the emulator: pip install 'c2d[atari]'."
-    assert second == "c2d: MinAtar games need the minatar package: pip install 'c2d[minatar]'."
+    assert first == "c2d: Atari games need the emulator: pip install 'c2d[atari]'"
+    assert second == "c2d: MinAtar games need the minatar package: pip install 'c2d[minatar]'"
     assert out == "[2] train breakout\n[2] train minatar/breakout\n"
     assert not any(path.is_file() for path in tmp_path.rglob("*"))
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from c2d.bench import loop
-from c2d.bench.machine import BareEmulator, calibrate_machine
+from c2d.bench.loop import BareEmulator, calibrate_machine
 from c2d.bench.measure import default_threads, flops_of_update
 from c2d.cli import bench
 from c2d.cli.main import main

@@ -174,7 +174,7 @@ def test_damaged_runs(run, capsys, damage, message):
         (["{run}", "--seed", "-1"], "--seed is -1; accepted: 0 or greater"),
         (["{run}", "--device", "nowhere"], '--device is "nowhere"; accepted: cpu, cuda, cuda:1'),
         (["{run}", "--env", "gym/MountainCar-v0"], "has observations (2,) and 3 actions"),
-        (["{run}", "--env", "minatar/breakout"], "MinAtarRules"),
+        (["{run}", "--env", "minatar/breakout"], "accepted: the rules of MinAtar"),
         (["{run}", "--env", "gym/CartPol-v1"], "CartPole-v1"),
     ],
 )

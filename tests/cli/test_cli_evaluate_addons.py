@@ -142,13 +142,13 @@ def test_an_agent_that_diverged_gets_a_note(run, capsys):
 
 
 def test_an_environment_that_cannot_be_shown_is_rejected_in_one_line(run, tmp_path, capsys, monkeypatch):
-    from c2d.envs.toy import ToyGame
+    from c2d.envs.toy import ToyEnv
     from c2d.errors import UserError
 
     def blind(self):
         raise UserError("toy/skewed cannot be shown")
 
-    monkeypatch.setattr(ToyGame, "render", blind)
+    monkeypatch.setattr(ToyEnv, "render", blind)
     assert main(["evaluate", str(run), "--video", str(tmp_path / "a.mp4")]) == 2
     assert capsys.readouterr().err == "c2d: toy/skewed cannot be shown\n"
     assert not (tmp_path / "a.mp4").exists() and not (run / "evaluations").exists()

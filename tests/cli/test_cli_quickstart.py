@@ -108,7 +108,11 @@ def test_goal(chance, skill, learned):
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [(["--seed", "-1"], "a seed is -1"), (["--seeds", "x"], "--seeds"), (["--out", "."], "is a directory")],
+    [
+        (["--seed", "-1"], "a seed is -1"),
+        (["--seeds", "x"], "--seeds"),
+        (["--out", "."], "a directory; accepted: a file name"),
+    ],
 )
 def test_bad_input(budget, capsys, words, message):
     assert exit_code(words) == 2

@@ -75,8 +75,8 @@ def test_parts_can_be_exchanged_and_set():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--head", "kwantile"], "unknown head \"kwantile\". Did you mean 'quantile'"),
-        (["--loss", "cross-entropy"], "--loss cross-entropy does not go with --head conjugated"),
+        (["--head", "kwantile"], 'unknown head "kwantile"; accepted: scalar, categorical'),
+        (["--loss", "cross-entropy"], "--loss cross-entropy does not fit --head conjugated"),
         (
             ["--sampler", "prioritized", "--sampler.exponent", "-1"],
             "--sampler.exponent is -1.0; accepted: 0 or greater",
@@ -112,9 +112,9 @@ def test_own_phi_from_the_command_line_and_never_from_a_file(tmp_path, monkeypat
     capsys.readouterr()
     TRUSTED.clear()
     for command in (["evaluate", str(tmp_path / "run")], ["resume", str(tmp_path / "run"), "--iterations", "2"]):
-        assert "code that is not imported because a file names it" in refused(capsys, *command)
+        assert "code that is imported only if you name it yourself" in refused(capsys, *command)
     assert main(["resume", str(tmp_path / "run"), "--iterations", "2", "--phi.kind", "own_phi_module:cube"]) == 0
     TRUSTED.clear()
     assert main(["evaluate", str(tmp_path / "run"), "--phi", "own_phi_module:cube", "--games", "2"]) == 0
     bad = [*words[:3], str(tmp_path / "bad"), *short, "--phi.kind", "own_phi_module:number"]
-    assert "is no c2d.types.Phi" in refused(capsys, *bad)
+    assert "is not a c2d.types.Phi" in refused(capsys, *bad)

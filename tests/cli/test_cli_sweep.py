@@ -6,9 +6,9 @@ import pytest
 
 from c2d.cli.main import main
 from c2d.recipes.user_code import TRUSTED
+from c2d.runs.lock import locked
 from c2d.sweep.directory import SweepDir
 from c2d.sweep.plan import multiply
-from c2d.training.lock import locked
 from tests.sweep.tiny_plans import TINY, straight, tiny_plan
 
 
@@ -72,7 +72,7 @@ def test_plan_file(capsys, tmp_path):
     ("words", "message"),
     [
         (["sweep"], "no plan given"),
-        (["sweep", "minature"], "unknown plan \"minature\". Did you mean 'minatar'"),
+        (["sweep", "minature"], 'unknown plan "minature"; accepted: paper, minatar'),
         (["sweep", "minatar", "--seeds", "0"], "--seeds is 0"),
         (["sweep", "minatar", "--seeds", "some"], "--seeds is some"),
         (["sweep", "minatar", "--threads", "0"], "--threads is 0"),
@@ -182,7 +182,11 @@ def test_status_prints_no_control_characters(capsys, tmp_path):
     error = "\x1b]0;owned\x07 \x9b2J\r\n\u202egnp"
     sweep.events.write_text(json.dumps({"event": "failed", "run": run.name, "error": error}) + "\n")
     run.config.directory.mkdir()
-    records = [{"kind": "run"}, {"mean_score": "\x1b[2J", "measured": ["\x1b"]}]
+    records = [
+        {"kind": "run"},
+        {"kind": "iteration", "iteration": 0, "steps": 5, "mean_score": "\x1b[2J", "measured": ["\x1b"]},
+        {"kind": "iteration", "iteration": 1, "steps": 10, "mean_score": 1.0, "measured": ["\x1b"]},
+    ]
     (run.config.directory / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in records))
     assert main(["sweep", "status", str(tmp_path)]) == 0
     out = capsys.readouterr().out

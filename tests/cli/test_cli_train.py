@@ -50,7 +50,16 @@ def test_settings_reach_the_config():
     assert config.recipe.schedule == default_config("breakout").recipe.schedule
 
 
-@pytest.mark.parametrize("words", [["--seed", "3", "breakout"], ["--seed=3", "breakout"], ["breakout", "--seed", "3"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--seed", "3", "breakout"],
+        ["--seed=3", "breakout"],
+        ["breakout", "--seed", "3"],
+        ["--seed", "3", "--noisy", "breakout"],  # a switch takes no word that is not True or False
+        ["--head.train-alpha", "False", "breakout", "--seed=3"],
+    ],
+)
 def test_environment_may_stand_anywhere(words):
     assert read(words).env == "atari/breakout" and read(words).seed == 3
 
@@ -68,7 +77,7 @@ def test_config_file_then_settings(tmp_path):
     config = read(["--config", str(path), "--iterations", "4"])
     assert (config.env, config.seed, config.iterations, config.run_dir) == ("gym/CartPole-v1", 9, 4, None)
     assert read(["gym/Acrobot-v1", f"--config={path}"]).env == "gym/Acrobot-v1"
-    with pytest.raises(UserError, match="--config already says which recipe"):
+    with pytest.raises(UserError, match="--config already has a recipe"):
         read(["--config", str(path), "--recipe", "c2d-channel"])
 
 
@@ -84,7 +93,7 @@ def test_config_file_then_settings(tmp_path):
         (["breakout", "--protocol", "dopamin"], 'unknown protocol "dopamin"'),
         (["minatar/breakout", "--protocol", "dopamine"], "is for Atari games"),
         (["breakout", "--encoder", "resnet"], 'unknown encoder "resnet"'),
-        (["gym/CartPole-v1", "--encoder", "nature"], "takes picture observations"),
+        (["gym/CartPole-v1", "--encoder", "nature"], "takes image observations"),
         (["breakout", "--encoder", "mlp"], "takes vector observations"),
         (["breakout", "--head.atom", "3"], "--head.atom"),
         (["breakout", "--head.atoms", "many"], "many"),
@@ -98,13 +107,13 @@ def test_config_file_then_settings(tmp_path):
         (["breakout", "--rules.sticky", "2"], "from 0 to 1"),
         (["breakout", "--rules.frame-size", "20"], "too small"),
         (["gym/CartPole-v1", "--noisy", "--iterations", "0"], "--iterations is 0"),  # a switch alone is understood
-        (["gym/CartPole-v1", "--noisy", "maybe"], "--noisy takes True or False, not 'maybe'"),
+        (["gym/CartPole-v1", "--noisy", "maybe"], '--noisy is "maybe"; accepted: True, False'),
         (["breakout", "--rules.sticky", "2"], "--rules.sticky is 2.0; accepted: a probability from 0 to 1"),
-        (["gym/CartPole-v1", "--tensorboard", "maybe"], "--tensorboard takes True or False, not 'maybe'"),
+        (["gym/CartPole-v1", "--tensorboard", "maybe"], '--tensorboard is "maybe"; accepted: True, False'),
         (["gym/CartPole-v1", "--device", "nonsense"], "--device is \"nonsense\"; accepted: cpu, cuda, cuda:1"),
         (["gym/CartPole-v1", "--device", "cuda:99"], "--device is \"cuda:99\"; accepted: cpu, cuda, cuda:1"),
         (["gym/CartPole-v1", "--device", "meta"], "--device is \"meta\"; accepted: cpu, cuda, cuda:1"),
-        (["gym/CartPole-v1", "--run-dir", "/dev/null/run"], "cannot be made"),
+        (["gym/CartPole-v1", "--run-dir", "/dev/null/run"], "cannot be created"),
         (["gym/CartPole-v1", "--run-dir", "x" * 300], "File name too long"),
         (["gym/CartPole-v1", "--schedule.replay-capacity", "2000000000000"], "at least 1, at most 10^10"),
         (["gym/CartPole-v1", "--schedule.replay-capacity", "9000000000"], "its empty replay may take"),
@@ -139,7 +148,7 @@ def test_mistakes_get_one_line(words, message, capsys, tmp_path, monkeypatch):
         ("--optim.learning-rate", "0", "greater than 0"),
         ("--optim.learning-rate-final", "-1", "0 or greater"),
         ("--optim.decay-updates", "-1", "0 or greater"),
-        ("--optim.eps", "-1", "0 or greater"),
+        ("--optim.eps", "-1", "greater than 0: weights without"),
         ("--optim.eps", "0", "greater than 0"),
         ("--optim.beta1", "1", "from 0 to below 1"),
         ("--optim.beta2", "-0.1", "from 0 to below 1"),

@@ -47,7 +47,7 @@ def test_help_explains_what_decides_the_settings(capsys):
     with pytest.raises(SystemExit, match="0"):
         read(["gym/CartPole-v1", "--head", "quantile", "--loss", "quantile-huber", "--help"])
     text = " ".join(capsys.readouterr().out.split())
-    wanted = ["ENV: an Atari game", "--config FILE: begin with", "--encoder: network from the observation"]
+    wanted = ["ENV: an Atari game", "--config FILE: start from", "--encoder: network from the observation"]
     wanted += ["mlp, impala (default: mlp)", "fraction, conjugated (default: quantile)", "rmsprop (default: adam)"]
     for words in wanted:
         assert words in text, words

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from c2d.envs.atari import AtariGame
+from c2d.envs.atari import AtariEnv
 from c2d.envs.protocols import AtariRules
 
 
@@ -45,8 +45,8 @@ class FakeEmulator:
         return (40 * self.resets + self.frame + (20 if self.frame % 2 else 0)) % 256
 
 
-def scripted(rules: AtariRules, emulator: FakeEmulator, seed: int = 0) -> AtariGame:
+def scripted(rules: AtariRules, emulator: FakeEmulator, seed: int = 0) -> AtariEnv:
     """Breakout with the cartridge replaced by a script."""
-    game = AtariGame("breakout", rules, seed)
+    game = AtariEnv("breakout", rules, seed)
     game._connect(emulator)
     return game

@@ -23,8 +23,8 @@ def main(source: str, target: str) -> None:
     answers = []
     for number, point in enumerate(task["points"]):
         if number % 10 == 0:  # now and then a new emulator; another seed, since all comes from the state
-            game = atari.AtariGame(task["game"], AtariRules(**task["rules"]), seed=999)
-        game.restore(point["state"])
+            game = atari.AtariEnv(task["game"], AtariRules(**task["rules"]), seed=999)
+        game.load_state_dict(point["state"])
         answers.append([digest(game.step(action)) for action in point["actions"]])
     with open(target, "w") as file:
         json.dump(answers, file)

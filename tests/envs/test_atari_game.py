@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from c2d.envs import atari
-from c2d.envs.atari import AtariGame, _load, _rom_path
+from c2d.envs.atari import AtariEnv, _load, _rom_path
 from c2d.envs.games import GAMES
 from c2d.envs.make import make, spec_of
 from c2d.envs.protocols import PROTOCOLS
@@ -26,7 +26,7 @@ PAPER = PROTOCOLS["c2d-paper"]
 ROOT = Path(__file__).parents[2]
 
 
-def play(game: AtariGame, steps: int, seed: int) -> list:
+def play(game: AtariEnv, steps: int, seed: int) -> list:
     rng = np.random.default_rng(seed)
     return [digest(game.step(int(action))) for action in rng.integers(game.spec.actions, size=steps)]
 
@@ -34,7 +34,7 @@ def play(game: AtariGame, steps: int, seed: int) -> list:
 def test_same_seed_same_game_and_another_seed_another() -> None:
     traces = []
     for seed in (5, 5, 6):
-        game = AtariGame("mspacman", PAPER, seed)
+        game = AtariEnv("mspacman", PAPER, seed)
         game.reset()
         traces.append(play(game, 250, seed=1))
     assert traces[0] == traces[1] != traces[2]
@@ -46,7 +46,7 @@ def test_restoring_in_a_fresh_process_is_exact(key: str, tmp_path: Path, monkeyp
     monkeypatch.setattr(atari, "RESTART_EVERY", 40)  # so that games are restored from their start and from later on
     rules = replace(PAPER, cap_steps=310)
     rng = np.random.default_rng(17)
-    game = AtariGame(key, rules, seed=3)
+    game = AtariEnv(key, rules, seed=3)
     saves = np.cumsum(rng.integers(1, 48, size=20)).tolist()
     actions, trace, states = play_trial(game, saves[-1] + 30, saves)
     points = [{"state": state, "actions": actions[at : at + 30]} for at, state in states.items()]
@@ -64,11 +64,11 @@ def test_restoring_in_a_fresh_process_is_exact(key: str, tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize("key", ["breakout", "qbert"])
 def test_saving_and_restart_points_disturb_nothing(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, saved = (AtariGame(key, PAPER, 2) for _ in range(2))
+    plain, saved = (AtariEnv(key, PAPER, 2) for _ in range(2))
     plain.reset()
     saved.reset()
     for number in range(40):
-        saved.save()
+        saved.state_dict()
         monkeypatch.setattr(atari, "RESTART_EVERY", 1_000)
         wanted = digest(plain.step(number % 4))
         monkeypatch.setattr(atari, "RESTART_EVERY", 1)
@@ -76,7 +76,7 @@ def test_saving_and_restart_points_disturb_nothing(key: str, monkeypatch: pytest
 
 
 def test_a_returned_frame_is_never_overwritten() -> None:
-    game = AtariGame("breakout", PAPER, 0)
+    game = AtariEnv("breakout", PAPER, 0)
     frames = [game.reset().frame]
     for number in range(150):
         step = game.step(number % 4)
@@ -104,7 +104,7 @@ def test_a_returned_frame_is_never_overwritten() -> None:
 )
 def test_frames_are_the_pooled_screens_resized_by_opencv(key: str, changes: dict) -> None:
     rules = replace(PROTOCOLS["dopamine"], **changes)
-    game = AtariGame(key, rules, 1)
+    game = AtariEnv(key, rules, 1)
     game.reset()
     kernel = {"area": cv2.INTER_AREA, "linear": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST}[rules.resize]
     screens: list[np.ndarray] = []
@@ -126,7 +126,7 @@ def test_frames_are_the_pooled_screens_resized_by_opencv(key: str, changes: dict
 
 
 def test_the_passport_names_every_rule_and_is_json() -> None:
-    game = AtariGame("breakout", PAPER, 0)
+    game = AtariEnv("breakout", PAPER, 0)
     passport = json.loads(json.dumps(game.passport()))
     assert set(asdict(PAPER)) < set(passport)
     assert passport["protocol"] == "c2d-paper"
@@ -134,13 +134,13 @@ def test_the_passport_names_every_rule_and_is_json() -> None:
     assert passport["actions"] == ["NOOP", "FIRE", "RIGHT", "LEFT"]
     assert passport["ale_py"] and "OpenCV" in passport["resize_kernel"]
     assert passport["score"] == "raw, whole games"
-    assert AtariGame("breakout", replace(PAPER, sticky=0.1), 0).passport()["protocol"] == "custom"
+    assert AtariEnv("breakout", replace(PAPER, sticky=0.1), 0).passport()["protocol"] == "custom"
 
 
 def test_shapes_action_sets_and_pictures() -> None:
     game = make("ALE/Breakout-v5", None, 0)
     assert game.spec.obs_shape == (4, 84, 84) and game.spec.actions == 4
-    full = AtariGame("breakout", replace(PAPER, full_action_set=True), 0)
+    full = AtariEnv("breakout", replace(PAPER, full_action_set=True), 0)
     assert full.spec.actions == 18
     full.reset()
     assert full.render().shape == (210, 160, 3)
@@ -158,7 +158,7 @@ def test_the_table_has_the_actions_of_every_game_and_their_number_in_the_authors
 def test_the_spec_needs_no_emulator_and_is_that_of_the_game(full: bool) -> None:
     rules = replace(PAPER, full_action_set=full, frame_size=50, stack=3, action_repeat=2, opening_count=1)
     for key in ("freeway", "skiing"):
-        game = AtariGame(key, rules, 0)
+        game = AtariEnv(key, rules, 0)
         frame = game.reset().frame
         assert spec_of(f"atari/{key}", rules) == game.spec
         assert (frame.shape, frame.dtype.name) == (game.spec.frame_shape, game.spec.frame_dtype)
@@ -172,7 +172,7 @@ def test_an_emulator_that_offers_other_actions_is_rejected(monkeypatch: pytest.M
     row = replace(GAMES["freeway"], minimal=("NOOP", "UP"))
     monkeypatch.setitem(GAMES, "freeway", row)
     with pytest.raises(UserError, match=r"ale-py offers NOOP, UP, DOWN in atari/freeway, not NOOP, UP as"):
-        AtariGame("freeway", PAPER, 0)
+        AtariEnv("freeway", PAPER, 0)
 
 
 def test_without_the_emulator_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ def test_without_the_emulator_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(UserError, match=r"c2d\[atari\]"):
-        AtariGame("breakout", PAPER, 0)
+        AtariEnv("breakout", PAPER, 0)
 
 
 def test_the_emulator_prints_nothing() -> None:

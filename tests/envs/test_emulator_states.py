@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 
 from c2d.envs import atari, trial
-from c2d.envs.atari import AtariGame
+from c2d.envs.atari import AtariEnv
 from c2d.envs.games import BENCHMARK, GAMES
-from c2d.envs.minatar import MinAtarGame
+from c2d.envs.minatar import MinAtarEnv
 from c2d.envs.protocols import PROTOCOLS, GymRules, MinAtarRules
 from c2d.envs.spec import ReplayMismatch
-from c2d.envs.toy import ToyGame
+from c2d.envs.toy import ToyEnv
 from c2d.envs.trial import first_difference, play, unequal, why_not_exact
 
 PAPER = PROTOCOLS["c2d-paper"]
 
 
-def game(key: str = "breakout", seed: int = 9) -> AtariGame:
-    return AtariGame(key, PAPER, seed)
+def game(key: str = "breakout", seed: int = 9) -> AtariEnv:
+    return AtariEnv(key, PAPER, seed)
 
 
-def older(env: AtariGame) -> dict:
+def older(env: AtariEnv) -> dict:
     """A state as version 0.1.0 first wrote it: the emulator's own, without length and hash."""
     point = env._point()
     return {name: value for name, value in point.items() if name not in ("bytes", "sha256")}
@@ -49,8 +49,8 @@ def test_a_state_holds_the_start_and_a_restart_point_some_way_back(saved: trial.
 
 def count_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     taken: list[int] = []
-    step = AtariGame.step
-    monkeypatch.setattr(AtariGame, "step", lambda self, action: (taken.append(action), step(self, action))[1])
+    step = AtariEnv.step
+    monkeypatch.setattr(AtariEnv, "step", lambda self, action: (taken.append(action), step(self, action))[1])
     return taken
 
 
@@ -58,7 +58,7 @@ def test_only_the_steps_since_the_restart_point_are_made_again(
     saved: trial.Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken, env = count_steps(monkeypatch), game()
-    env.restore(saved.states[90])
+    env.load_state_dict(saved.states[90])
     assert taken == saved.actions[60:90]
 
 
@@ -80,23 +80,25 @@ def test_a_restored_game_is_saved_as_the_one_that_was_never_stopped(monkeypatch:
     straight = play(game(seed=3), 130, [50, 90, 120])
     for moment in (50, 90):
         env = game()
-        env.restore(straight.states[moment])
+        env.load_state_dict(straight.states[moment])
         for action in straight.actions[moment:120]:
             env.step(action)
-        assert env.save() == straight.states[120]
+        assert env.state_dict() == straight.states[120]
 
 
 def test_a_game_that_turns_out_another_is_astray(saved: trial.Trial) -> None:
     state = {**saved.states[90], "restart": None, "actions": bytes(90)}
     with pytest.raises(ReplayMismatch, match="breakout: the game, played again with its 90 actions, is not"):
-        game().restore(state)
+        game().load_state_dict(state)
 
 
 def test_the_emulator_forgets_a_cut_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     """Why Q*bert is in the table: its state in the middle of a game does not continue as saved."""
     assert unequal(lambda: game("qbert"), points=3, steps=40, after=10) == []
-    monkeypatch.setattr(AtariGame, "save", older)
-    monkeypatch.setattr(AtariGame, "restore", lambda self, state: self._put_back({**state, **atari.seal(state["ale"])}))
+    monkeypatch.setattr(AtariEnv, "state_dict", older)
+    monkeypatch.setattr(
+        AtariEnv, "load_state_dict", lambda self, state: self._put_back({**state, **atari.seal(state["ale"])})
+    )
     assert unequal(lambda: game("qbert"), points=3, steps=40, after=10) != []
 
 
@@ -124,7 +126,7 @@ def test_damaged_emulator_states_never_reach_the_emulator(
         state["restart"] = None
     monkeypatch.setattr(atari, "put_into", lambda *_: pytest.fail("the emulator was given the state"))
     with pytest.raises(ValueError, match=message):
-        game().restore(state)
+        game().load_state_dict(state)
 
 
 @pytest.mark.parametrize("size", [0, 10, 14_000])
@@ -132,7 +134,7 @@ def test_bytes_with_a_right_hash_that_are_no_state(saved: trial.Trial, size: int
     state = copy.deepcopy(saved.states[90])
     state["restart"] |= atari.seal(np.random.default_rng(1).bytes(size))
     with pytest.raises(ValueError, match="not one of this game and this version of ale-py"):
-        game().restore(state)
+        game().load_state_dict(state)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,7 @@ def test_bytes_with_a_right_hash_that_are_no_state(saved: trial.Trial, size: int
 )
 def test_damaged_actions(saved: trial.Trial, changes: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        game().restore({**saved.states[90], **changes})
+        game().load_state_dict({**saved.states[90], **changes})
 
 
 @pytest.mark.parametrize(
@@ -156,23 +158,23 @@ def test_damaged_counters(saved: trial.Trial, changes: dict, message: str) -> No
     state = copy.deepcopy(saved.states[90])
     state["restart"] |= changes
     with pytest.raises(ValueError, match=message):
-        game().restore(state)
+        game().load_state_dict(state)
 
 
 @pytest.mark.parametrize("value", [7, -1, "1", True, None, 2**70])
 def test_actions_of_other_families_are_checked(value: object) -> None:
-    env = MinAtarGame("breakout", MinAtarRules(), 0)
+    env = MinAtarEnv("breakout", MinAtarRules(), 0)
     env.reset()
     with pytest.raises(ValueError, match=r"action 1 of the game is .*; accepted: 0 to 2"):
-        env.restore({**env.save(), "actions": [0, value]})
+        env.load_state_dict({**env.state_dict(), "actions": [0, value]})
     with pytest.raises(ValueError, match="the actions of the game are str, not a list"):
-        env.restore({**env.save(), "actions": "01"})
+        env.load_state_dict({**env.state_dict(), "actions": "01"})
     if value != 7:
         with pytest.raises(ValueError, match=r"the number of the game is .*; accepted: 0 or more"):
-            env.restore({**env.save(), "game": value if value != 2**70 else 1.5})
-    toy = ToyGame("sure", GymRules(), 0)
+            env.load_state_dict({**env.state_dict(), "game": value if value != 2**70 else 1.5})
+    toy = ToyEnv("sure", GymRules(), 0)
     with pytest.raises(ValueError, match=r"the state is .*; accepted: 0 to 3"):
-        toy.restore({**toy.save(), "state": value if value is not True else 4})
+        toy.load_state_dict({**toy.state_dict(), "state": value if value is not True else 4})
 
 
 # ------------------------------------------------------------------------------------- states of older versions
@@ -186,15 +188,15 @@ def test_older_states_still_load_and_can_be_saved_again(monkeypatch: pytest.Monk
     state["ale"] = bytes.fromhex(state["ale"])
     straight = play_on(env, 70)
     again = game()
-    again.restore(state)
+    again.load_state_dict(state)
     assert play_on(again, 70) == straight
-    assert again.save()["restart"]["steps"] == 80
+    assert again.state_dict()["restart"]["steps"] == 80
     third = game()
-    third.restore(again.save())
+    third.load_state_dict(again.state_dict())
     assert play_on(third, 20) == play_on(again, 20) == play_on(env, 20)
 
 
-def play_on(env: AtariGame, steps: int) -> list:
+def play_on(env: AtariEnv, steps: int) -> list:
     return [trial.digest(env.step(number % 3)) for number in range(steps)]
 
 
@@ -204,14 +206,14 @@ def test_damaged_older_states(damage) -> None:
     state = older(env)
     state["ale"] = damage(state["ale"])
     with pytest.raises(ValueError, match="the emulator's state is "):
-        game().restore(state)
+        game().load_state_dict(state)
 
 
 def test_an_older_state_of_qbert_begins_a_new_game() -> None:
     env = game("qbert")
     play(env, 30, [])
     with pytest.raises(ReplayMismatch, match="atari/qbert: the game was saved in a way that does not bring it back"):
-        game("qbert").restore(older(env))
+        game("qbert").load_state_dict(older(env))
 
 
 # --------------------------------------------------------------------------------------------- what is known
@@ -229,15 +231,15 @@ def test_an_emulator_that_was_not_studied_is_tried_out(monkeypatch: pytest.Monke
     monkeypatch.setattr("ale_py.__version__", "9.9.9")
     assert why_not_exact("atari/qbert", PAPER) is None
     why_not_exact.cache_clear()
-    reset, resets = AtariGame._reset_game, itertools.count()
+    reset, resets = AtariEnv._reset_game, itertools.count()
 
-    def forgetful(self: AtariGame) -> None:
+    def forgetful(self: AtariEnv) -> None:
         """As if `reset_game` did not clear what the state omits."""
         reset(self)
         for _ in range(next(resets)):
             self._act(0)
 
-    monkeypatch.setattr(AtariGame, "_reset_game", forgetful)
+    monkeypatch.setattr(AtariEnv, "_reset_game", forgetful)
     told = why_not_exact("atari/breakout", replace(PAPER, sticky=0.0))
     assert told == f"{trial.NOT_EXACT}: ale-py 9.9.9 does not continue atari/breakout as it was saved"
     why_not_exact.cache_clear()

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from c2d.envs.gymnasium import BadEnvironment, GymnasiumGame
+from c2d.envs.gymnasium import BadEnvironment, GymnasiumEnv
 from c2d.envs.make import make
 from c2d.envs.protocols import GymRules
 from c2d.errors import UserError
@@ -12,9 +12,9 @@ from c2d.errors import UserError
 HERE = "tests.envs.user_envs"
 
 
-def own(name: str, rules: GymRules | None = None, seed: int = 0) -> GymnasiumGame:
+def own(name: str, rules: GymRules | None = None, seed: int = 0) -> GymnasiumEnv:
     game = make(f"{HERE}:{name}", rules, seed)
-    assert isinstance(game, GymnasiumGame)
+    assert isinstance(game, GymnasiumEnv)
     return game
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from c2d.envs.make import make, spec_of
-from c2d.envs.minatar import MinAtarGame
+from c2d.envs.minatar import MinAtarEnv
 from c2d.envs.names import MINATAR_GAMES
 from c2d.envs.protocols import MinAtarRules
 
 
-def trace(game: MinAtarGame, steps: int, seed: int) -> list[tuple]:
+def trace(game: MinAtarEnv, steps: int, seed: int) -> list[tuple]:
     actions = np.random.default_rng(seed).integers(game.spec.actions, size=steps)
     return [(s.frame.tobytes(), s.reward, s.terminal, s.game) for s in (game.step(int(a)) for a in actions)]
 
@@ -37,18 +37,18 @@ def test_every_game_plays(key: str) -> None:
 
 
 def test_a_game_can_be_replayed_from_seed_number_and_actions() -> None:
-    first = MinAtarGame("asterix", MinAtarRules(), 4)
+    first = MinAtarEnv("asterix", MinAtarRules(), 4)
     first.reset()
     long = trace(first, 600, seed=0)
-    again = MinAtarGame("asterix", MinAtarRules(), 4)
+    again = MinAtarEnv("asterix", MinAtarRules(), 4)
     again.reset()
     assert trace(again, 600, seed=0) == long
-    other = MinAtarGame("asterix", MinAtarRules(), 5)
+    other = MinAtarEnv("asterix", MinAtarRules(), 5)
     other.reset()
     assert trace(other, 600, seed=0) != long
     ends = [number for number, step in enumerate(long) if step[3] is not None]
     actions = np.random.default_rng(0).integers(first.spec.actions, size=600)
-    third = MinAtarGame("asterix", MinAtarRules(), 4)
+    third = MinAtarEnv("asterix", MinAtarRules(), 4)
     third._next_game = 2
     third.reset()
     for number in range(ends[1] + 1, ends[2] + 1):  # the third game alone
@@ -56,7 +56,7 @@ def test_a_game_can_be_replayed_from_seed_number_and_actions() -> None:
 
 
 def test_no_two_games_draw_the_same() -> None:
-    game = MinAtarGame("asterix", MinAtarRules(), 4)
+    game = MinAtarEnv("asterix", MinAtarRules(), 4)
     games = []
     for _ in range(3):
         game.reset()
@@ -66,7 +66,7 @@ def test_no_two_games_draw_the_same() -> None:
 
 def test_stickiness_repeats_the_executed_action() -> None:
     executed: list[int] = []
-    game = MinAtarGame("breakout", MinAtarRules(sticky=0.1, cap_steps=None), 0)
+    game = MinAtarEnv("breakout", MinAtarRules(sticky=0.1, cap_steps=None), 0)
     game.reset()
     game._game.act = lambda action: (executed.append(action), (0, False))[1]
     chosen = [[0, 1, 3][number % 3] for number in range(6000)]  # never the same twice
@@ -79,19 +79,19 @@ def test_stickiness_repeats_the_executed_action() -> None:
 
 
 def test_the_cap_truncates_and_death_terminates() -> None:
-    game = MinAtarGame("freeway", MinAtarRules(cap_steps=50), 0)
+    game = MinAtarEnv("freeway", MinAtarRules(cap_steps=50), 0)
     game.reset()
     steps = [game.step(0) for _ in range(100)]
     assert [n for n, s in enumerate(steps) if s.truncated] == [49, 99]
     assert steps[49].game is not None and steps[49].game.steps == 50 and steps[49].reset is not None
-    game = MinAtarGame("breakout", MinAtarRules(), 0)
+    game = MinAtarEnv("breakout", MinAtarRules(), 0)
     game.reset()
     end = next(step for step in (game.step(0) for _ in range(200)) if step.game is not None)
     assert end.terminal and not end.truncated and isinstance(end.game.score, float)
 
 
 def test_all_six_actions_on_request() -> None:
-    game = MinAtarGame("breakout", MinAtarRules(minimal_actions=False), 0)
+    game = MinAtarEnv("breakout", MinAtarRules(minimal_actions=False), 0)
     assert game.spec.action_names == ("NOOP", "LEFT", "UP", "RIGHT", "DOWN", "FIRE")
 
 

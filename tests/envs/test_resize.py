@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from c2d.envs.atari import AtariGame, Resizer
+from c2d.envs.atari import AtariEnv, Resizer
 from c2d.envs.protocols import AtariRules
 
 KERNELS = {"area": cv2.INTER_AREA, "linear": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST}
@@ -46,7 +46,7 @@ def test_the_passport_says_which_code_resized(kernel, monkeypatch):
     asked = []
     resize = cv2.resize
     monkeypatch.setattr(cv2, "resize", lambda *a, **k: (asked.append(k["interpolation"]), resize(*a, **k))[1])
-    game = AtariGame("pong", AtariRules(resize=kernel), seed=0)
+    game = AtariEnv("pong", AtariRules(resize=kernel), seed=0)
     game.reset()
     assert game.passport()["resize_kernel"] == f"{kernel}, OpenCV {cv2.__version__}"
     assert asked == [KERNELS[kernel]]
@@ -54,14 +54,14 @@ def test_the_passport_says_which_code_resized(kernel, monkeypatch):
 
 def test_a_frame_is_right_after_the_game_jumps():
     """A saved state restored: nothing of the screen before it is left."""
-    game = AtariGame("seaquest", AtariRules(), seed=0)
+    game = AtariEnv("seaquest", AtariRules(), seed=0)
     states = []
     for step in range(300):
         game.step(step % 18)
         if step % 60 == 0:
-            states.append(game.save())
+            states.append(game.state_dict())
     for state in states:
-        game.restore(state)
+        game.load_state_dict(state)
         for action in (1, 5):
             game.step(action)
             np.testing.assert_array_equal(game._screen, game._ale.getScreenGrayscale())

@@ -3,7 +3,7 @@ import pytest
 
 from c2d.envs.make import make
 from c2d.envs.protocols import GymRules
-from c2d.envs.toy import TOYS, ToyGame
+from c2d.envs.toy import TOYS, ToyEnv
 from c2d.errors import UserError
 from tests.oracles.toy_law import best_action, law
 
@@ -23,7 +23,7 @@ def test_transitions_are_probabilities_and_lead_forward(name: str) -> None:
 @pytest.mark.parametrize("name", TOYS)
 def test_laws_agree_with_simulated_returns(name: str) -> None:
     """From every state the law of the first action, then the greedy ones, against 4,000 played returns."""
-    game = ToyGame(name, GymRules(), seed=1)
+    game = ToyEnv(name, GymRules(), seed=1)
     for state in range(len(TOYS[name].states)):
         for first in range(game.spec.actions):
             values, probs = law(name, state, first, GAMMA)
@@ -82,7 +82,7 @@ def test_playing_is_deterministic_and_reports_ends() -> None:
         one, two = first.step(0), second.step(0)
         assert one[1:4] == two[1:4] and (one.frame == two.frame).all() and one.game == two.game
         assert (one.reset is not None) == one.terminal == (one.game is not None)
-    capped = ToyGame("sure", GymRules(cap_steps=2), 0)
+    capped = ToyEnv("sure", GymRules(cap_steps=2), 0)
     capped.reset()
     steps = [capped.step(1), capped.step(0)]
     assert steps[1].truncated and not steps[1].terminal and steps[1].frame.tolist() == [0, 0, 0, 1]

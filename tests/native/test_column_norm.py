@@ -9,7 +9,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from c2d import native
-from c2d.native import column_norm
+from c2d.native import operations as column_norm
 from c2d.nets.network import BatchNormReLU
 
 needs_compiled = pytest.mark.skipif(
@@ -103,7 +103,7 @@ def test_images_of_another_width_are_rejected(purpose):
     with torch.no_grad(), pytest.raises(RuntimeError):
         norm(images(2, 16, 3, 6), purpose)
     assert torch.equal(norm.running_mean, before)
-    assert not column_norm.supports(images(2, 16, 3, 4), norm.half().weight)
+    assert not column_norm.supports_column_norm(images(2, 16, 3, 4), norm.half().weight)
 
 
 @needs_compiled

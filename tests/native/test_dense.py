@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from c2d import native
-from c2d.native import dense as module
-from c2d.native.dense import dense
+from c2d.native import operations as module
+from c2d.native.operations import dense
 from tests.native.test_column_norm import drawn
 
 

@@ -49,7 +49,7 @@ def test_picture_too_small_is_refused():
 def test_encoder_that_does_not_fit_the_observation_is_refused():
     with pytest.raises(UserError, match="mlp takes vector observations"):
         build_network(Recipe(encoder=Mlp()), ATARI, generator())
-    with pytest.raises(UserError, match="nature takes picture observations"):
+    with pytest.raises(UserError, match="nature takes image observations"):
         build_network(Recipe(), VECTOR, generator())
 
 

@@ -11,8 +11,9 @@ from c2d.agents.build import build_network
 from c2d.envs.spec import EnvSpec
 from c2d.nets.heads import NoisyLinear, PlainLinear
 from c2d.nets.network import INITIALIZERS, BatchNormReLU, initialize
+from c2d.recipes.part import PARTS
 from c2d.recipes.parts import Conjugated, Fraction, Impala, Mlp, Nature
-from c2d.recipes.recipe import PARTS, Recipe
+from c2d.recipes.recipe import Recipe
 from c2d.recipes.rows import RECIPES
 
 ATARI = EnvSpec("atari/pong", "atari", (1, 84, 84), "uint8", 4, 6, 4)
@@ -234,4 +235,4 @@ def test_impala_with_every_head_gives_laws():
         law = network(torch.ones(2, 4, 10, 10, dtype=torch.uint8), "predict", rng(1))
         assert law.atoms.shape[:2] == (2, 3) and torch.isfinite(law.atoms).all()
         torch.testing.assert_close(law.log_probs.exp().sum(-1), torch.ones(2, 3))
-        assert isinstance(part(), Fraction) == hasattr(network.head, "auxiliary")
+        assert isinstance(part(), Fraction) == bool(network.head.trained_apart())

@@ -65,7 +65,7 @@ def test_against_a_linear_scan(capacity, plan, seed):
         else:
             getattr(tree, action)(index)
             getattr(scan, action)(index)
-    leaves = tree.state()["priorities"]
+    leaves = tree.state_dict()["priorities"]
     np.testing.assert_allclose(leaves, scan.priority, rtol=1e-12)
     assert tree._tree[1] == pytest.approx(sum(scan.priority))
     if sum(scan.priority):
@@ -76,7 +76,7 @@ def test_against_a_linear_scan(capacity, plan, seed):
         raw = np.array([scan.priority[i] ** -0.5 for i in drawn])
         np.testing.assert_allclose(weights, raw / raw.max(), rtol=1e-5)
     again = PrioritizedSampler(capacity)
-    again.restore(np.flatnonzero(leaves), tree.state())
+    again.load_state_dict(tree.state_dict(), np.flatnonzero(leaves))
     assert np.array_equal(again._tree, tree._tree) and again._largest == tree._largest  # bit for bit
 
 
@@ -111,7 +111,7 @@ def test_new_slots_get_the_largest_priority_seen():
     sampler.feedback(np.array([0]), np.array([9.0], np.float32))
     sampler.feedback(np.array([0]), np.array([0.25], np.float32))
     sampler.add(1)
-    assert sampler.state()["priorities"][:2] == pytest.approx([0.5, 3.0])
+    assert sampler.state_dict()["priorities"][:2] == pytest.approx([0.5, 3.0])
 
 
 def test_feedback_to_a_slot_that_is_gone_changes_nothing():
@@ -134,5 +134,5 @@ def test_in_a_replay_that_comes_round():
             batch = replay.sample(8, rng)
             assert set(batch.indices.tolist()) <= set(replay.sampleable().tolist())
             replay.feedback(batch.indices.numpy(), rng.random(8).astype(np.float32))
-        present = np.flatnonzero(replay.sampler.state()["priorities"])
+        present = np.flatnonzero(replay.sampler.state_dict()["priorities"])
         assert sorted(present) == sorted(replay.sampleable())

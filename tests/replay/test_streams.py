@@ -103,7 +103,7 @@ class Streams:
         """It knows exactly the sampleable slots."""
         sampler = self.fast.sampler
         if self.prioritized:
-            assert np.flatnonzero(sampler.state()["priorities"]).tolist() == sorted(indices)
+            assert np.flatnonzero(sampler.state_dict()["priorities"]).tolist() == sorted(indices)
         elif indices:
             assert sampler.draw(1, Every())[0].tolist() == indices
         if indices:
@@ -112,14 +112,15 @@ class Streams:
             sampler.feedback(drawn, np.random.default_rng(1).random(40).astype(np.float32))
 
     def check_copy(self) -> None:
-        """Ring by ring through `pack` and `unpack`: the copy draws and reads the same."""
+        """Through `pack` and `unpack` of each ring, and the `state_dict`: the copy draws and reads the same."""
         copy = self.empty()
         for ring, own in zip(self.fast.rings, copy.rings, strict=True):
-            first = max(ring.head - ring.capacity, 0)
-            own.unpack(first, ring.head, ring.pack(first, ring.head))
-            own.rebuild_index(first, ring.head)
+            first, newest = max(ring.head - ring.capacity, 0), ring.head - 1
+            if newest > first:
+                own.unpack(first, newest, ring.pack(first, newest))
+        copy.load_state_dict(self.fast.state_dict())
+        for ring, own in zip(self.fast.rings, copy.rings, strict=True):
             assert (own.oldest, own.ready, len(own)) == (ring.oldest, ring.ready, len(ring))
-        copy.restore_sampler(self.fast.sampler.state())
         assert copy.sampleable().tolist() == self.fast.sampleable().tolist()
         if len(copy):
             one, other = (replay.sample(20, np.random.default_rng(3)) for replay in (self.fast, copy))

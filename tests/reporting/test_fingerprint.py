@@ -28,7 +28,7 @@ from c2d.reporting.fingerprint import (
     verdict,
 )
 from c2d.reporting.published import QUANTITIES, early_iterations
-from c2d.reporting.run_records import read_run
+from c2d.runs.reader import read_run
 
 FIGURES = dict(episodes=1110, mean_score=1.6, mean_loss=0.025, atom_min=-17.0, atom_max=23.0, gradient_norm_max=9.0)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from c2d.errors import UserError
+from c2d.formatting import printable_name
 from c2d.reporting.local_runs import passport_differences, published_passport, read_local_runs
-from c2d.reporting.run_records import printable_name
 from tests.reporting.made_up import write_run
 
 

@@ -26,7 +26,7 @@ from c2d.sweep.forecast import (
 )
 from c2d.sweep.options import SweepOptions
 from c2d.sweep.plan import Plan, Variant, multiply
-from c2d.training.disk import predicted_bytes
+from c2d.training.process import predicted_bytes
 from c2d.training.session import Session
 from tests.sweep.tiny_plans import TINY, carry_out, straight, tiny_plan
 

@@ -115,7 +115,7 @@ def check_failed_run_is_skipped(plan, where):
     _, lines = carry_out(plan, where)
     assert any("1 failed before and is skipped" in line for line in lines)
     assert any("nothing left to do" in line for line in lines)
-    with pytest.raises(UserError, match="code that is not imported because a file names it"):
+    with pytest.raises(UserError, match="code that is imported only if you name it yourself"):
         runs_to_retry(where, True, (), 1, "cpu")
     assert (where / "sweep-events.jsonl").read_bytes() == before
 

@@ -123,10 +123,10 @@ def test_all_errors_are_reported_together(tmp_path):
     ("settings", "message"),
     [
         ({"seed": 3}, "use seeds"),
-        ({"head.atoms": 0}, "--head.atoms is 0; accepted: at least 1"),
+        ({"head.atoms": 0}, "--head.atoms is 0; accepted: at least 2"),
         ({"head.atoms": "many"}, "accepted: int"),
         ({"head": "kwantile"}, 'unknown head "kwantile"'),
-        ({"loss": "cross-entropy", "head": "quantile"}, "c51: --loss cross-entropy does not go with --head quantile"),
+        ({"loss": "cross-entropy", "head": "quantile"}, "c51: --loss cross-entropy does not fit --head quantile"),
     ],
 )
 def test_bad_settings(settings, message, tmp_path):

@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
+from c2d.runs.checkpoints import Checkpoints
 from c2d.sweep.plan import multiply
 from c2d.sweep.transfer import FileChunk, RunReceiver, RunSender, SentFiles, transfer_order
-from c2d.training.checkpoint import Checkpoints
 from c2d.training.resume import continue_from
 from c2d.training.session import Session
 from tests.sweep.tiny_plans import straight, tiny_plan

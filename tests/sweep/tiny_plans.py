@@ -1,12 +1,12 @@
 """Plans that take seconds, and the results of their runs that must not depend on faults."""
 
 from c2d.config import Config
+from c2d.runs.reader import canonical_records
 from c2d.sweep.directory import SweepDir
 from c2d.sweep.forecast import Rates
 from c2d.sweep.options import SweepOptions
 from c2d.sweep.plan import Plan, Variant, multiply
 from c2d.sweep.run_sweep import SweepRequest, run_sweep
-from c2d.training.record import canonical_records
 from c2d.training.run import run
 
 TINY = {

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from c2d.training.checkpoint import _seal, _sign
+from c2d.runs.checkpoints import _seal, _sign
 from tests.training.short_runs import short_config
 from tests.training.test_resume import go, saving
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from c2d.training.record import canonical, canonical_records, read_records
+from c2d.runs.reader import canonical_records, read_records
+from c2d.runs.records import canonical
 from tests.training.short_runs import short_run
 
 ENVIRONMENTS = ["gym/CartPole-v1", "minatar/breakout", "atari/pong"]

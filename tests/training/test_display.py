@@ -6,9 +6,9 @@ import shlex
 
 from rich.console import Console
 
+from c2d.runs.layout import RunDir
 from c2d.training import run as run_module
 from c2d.training.progress import ProgressDisplay
-from c2d.training.rundir import RunDir
 from tests.training.short_runs import short_config
 
 

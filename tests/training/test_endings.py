@@ -13,12 +13,11 @@ import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from safetensors.numpy import load_file
 
-from c2d.api import train
+from c2d.api import load, train
 from c2d.cli.main import main
 from c2d.errors import UserError
+from c2d.runs.reader import read_records
 from c2d.training import run as run_module
-from c2d.training.record import read_records
-from c2d.training.rundir import load
 from c2d.training.session import Diverged, Session
 from tests.training.short_runs import short_config, short_run
 from tests.training.test_resume import go, results, saving
@@ -81,17 +80,15 @@ def test_a_request_at_the_last_step_leaves_a_finished_run(tmp_path):
 
 
 def test_a_request_while_the_replay_fills_is_heard(tmp_path, monkeypatch):
-    interact = Session._interact
+    fill, heads = Session.fill, []
 
-    heads = []
-
-    def interrupted(self, epsilon):
+    def interrupted(self):
         heads.append(self.replay.head)
         if self.replay.head == 30:
             signal.raise_signal(signal.SIGINT)
-        return interact(self, epsilon)
+        fill(self)
 
-    monkeypatch.setattr(Session, "_interact", interrupted)
+    monkeypatch.setattr(Session, "fill", interrupted)
     result = short_run("gym/CartPole-v1", tmp_path / "run", random_history=9_000, replay_capacity=10_000)
     summary = json.loads(result.run_dir.summary.read_text())
     assert (result.state, summary["steps"], heads[-1]) == ("interrupted", 0, 30)

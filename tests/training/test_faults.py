@@ -15,11 +15,11 @@ from c2d.cli.main import main
 from c2d.config import read_config
 from c2d.errors import UserError
 from c2d.files import write_flushed
-from c2d.training import checkpoint as checkpoint_module
+from c2d.runs import checkpoints as checkpoint_module
+from c2d.runs.checkpoints import Checkpoints
+from c2d.runs.lock import locked
+from c2d.runs.records import LineFile
 from c2d.training import saving as saving_module
-from c2d.training.checkpoint import Checkpoints
-from c2d.training.lock import locked
-from c2d.training.record import LineFile
 from tests.training.crashed_runs import GAME, crashed, runs
 from tests.training.short_runs import short_config
 from tests.training.test_resume import go, results, saving
@@ -30,6 +30,8 @@ __all__ = ["crashed", "runs"]  # fixtures
 def harm(path, how):
     data = bytearray(path.read_bytes())
     if how == "flip":
+        if not data:
+            data = bytearray(b"process 1 on nowhere")  # a lock that nobody holds is empty
         data[len(data) // 2] ^= 4
         path.write_bytes(data)
     elif how == "cut":
@@ -50,7 +52,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(file, how, crashe
     harm(newest / file, how)
     resumed = go(config)
     warning = next(text for text in resumed.notices if text.startswith("warning: "))
-    assert str(newest / file) in warning and "the one before it is tried" in warning
+    assert str(newest / file) in warning and "trying the one before it" in warning
     assert any("resumed from the checkpoint at step 120" in text for text in resumed.notices)
     assert resumed.digests == wanted and results(run) == results(where / "straight")
 
@@ -87,7 +89,7 @@ def test_when_all_is_damaged_the_run_begins_again(crashed):
         harm(path / "state.json", "cut")
     resumed = go(config)
     assert sum("cannot be used" in text for text in resumed.notices) == 2
-    assert f"it begins again; what it had recorded is kept in {run / 'before-2'}" in resumed.notices[-1]
+    assert f"it starts from scratch; what it had recorded is kept in {run / 'before-2'}" in resumed.notices[-1]
     assert (run / "before-2" / "records.jsonl").read_text().count("iteration") > 1  # nothing is overwritten
     assert resumed.digests == wanted and results(run) == results(where / "straight")
 
@@ -141,7 +143,7 @@ def test_a_full_disk_does_not_stop_training(tmp_path, monkeypatch, runs):
     trained = go(saving(short_config(GAME, tmp_path / "run"), every_steps=20))
     warnings = [text for text in trained.notices if text.startswith("warning: ")]
     assert len(warnings) == 2, warnings
-    assert "the checkpoint at step" in warnings[0] and "No space left on device; training goes on" in warnings[0]
+    assert "the checkpoint at step" in warnings[0] and "No space left on device; training continues" in warnings[0]
     assert "saving works again" in warnings[1]
     assert trained.digests == wanted and results(tmp_path / "run") == results(where / "straight")
     assert not [path for path in (tmp_path / "run").rglob("*") if path.name.endswith(".tmp")]
@@ -204,7 +206,7 @@ def test_two_processes_do_not_share_a_run(tmp_path):
     path = tmp_path / "run"
     path.mkdir()
     code = (
-        "import sys; from pathlib import Path; from c2d.training.lock import locked\n"
+        "import sys; from pathlib import Path; from c2d.runs.lock import locked\n"
         f"with locked(Path({str(path / 'lock')!r})): print(1, flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -239,13 +241,13 @@ def test_a_disk_that_is_full_at_the_start_gets_one_line(tmp_path, monkeypatch):
     def refusing(path, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("c2d.training.record.write_atomically", refusing)
+    monkeypatch.setattr("c2d.runs.records.write_atomically", refusing)
     with pytest.raises(UserError, match="run cannot be written: No space left on device"):
         go(short_config("toy/sure", tmp_path / "run"))
 
 
 def test_tensorboard_that_cannot_write_does_not_stop_training(tmp_path, monkeypatch, capsys):
-    from c2d.training.tensorboard import TensorBoard
+    from c2d.training.observers import TensorBoard
 
     class Refusing:
         def __init__(self, *_, **__): ...

@@ -13,10 +13,10 @@ import pytest
 from c2d.cli.main import main
 from c2d.errors import NotSaved
 from c2d.files import write_atomically
+from c2d.runs.checkpoints import Checkpoints
+from c2d.runs.lock import locked
 from c2d.training import resume as resume_module
 from c2d.training import saving as saving_module
-from c2d.training.checkpoint import Checkpoints
-from c2d.training.lock import locked
 from tests.training.crashed_runs import crashed, runs
 from tests.training.short_runs import short_config
 from tests.training.test_resume import go, results, saving
@@ -138,13 +138,13 @@ def refusing(monkeypatch, until=10**9):
     """The disk takes no weights and no checkpoints any more, or not before so many attempts."""
     attempts = []
 
-    def refuse(self, agent):
+    def refuse(self, data):
         attempts.append(1)
         if len(attempts) < until:
             raise NO_SPACE
-        write_atomically(self.weights, agent.to_bytes())
+        write_atomically(self.weights, data)
 
-    monkeypatch.setattr("c2d.training.rundir.RunDir.save_weights", refuse)
+    monkeypatch.setattr("c2d.runs.layout.RunDir.write_weights", refuse)
     monkeypatch.setattr(saving_module, "_PAUSE", 0.01)
 
 
@@ -186,7 +186,7 @@ def test_a_full_disk_at_the_very_beginning_leaves_nothing_behind(tmp_path, monke
     def full(*_):
         raise NO_SPACE
 
-    monkeypatch.setattr("c2d.training.lock.os.write", full)
+    monkeypatch.setattr("c2d.runs.lock.os.write", full)
     assert main(["train", "toy/sure", "--run-dir", str(tmp_path / "runs" / "run")]) == 2
     assert capsys.readouterr().err.endswith("run cannot be written: No space left on device\n")
     assert list(tmp_path.iterdir()) == []
@@ -234,4 +234,4 @@ def test_a_fork_into_a_name_that_exists_changes_nothing(crashed, capsys):
     run, _, _, _ = crashed
     run.with_name("new").symlink_to("nowhere")
     assert main(["resume", str(run), "--fork", str(run.with_name("new"))]) == 2
-    assert "exists already" in capsys.readouterr().err
+    assert "exists; accepted: a new directory" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from c2d.cli.main import main
-from c2d.training.checkpoint import Checkpoints, _sign
+from c2d.runs.checkpoints import Checkpoints, _sign
 from tests.training.crashed_runs import crashed, rewrite, runs
 from tests.training.short_runs import short_config
 from tests.training.test_resume import go, results, saving
@@ -17,13 +17,25 @@ __all__ = ["crashed", "runs"]  # fixtures
 @pytest.mark.parametrize(
     "change",
     [
-        lambda state: state.update(step="many"),
-        lambda state: state.update(tally={"__class__": "os.system"}),
-        lambda state: state.update(generators={}),
-        lambda state: state["generators"].update(actions={"bit_generator": "MT19937"}),
-        lambda state: state.update(replay_head=10**18),
-        lambda state: state.update(replay_head=-1),
-        lambda state: state.update(environment={"ale": "text"}),
+        lambda state: state["session"].update(step="many"),
+        lambda state: state["session"].update(tally={"__class__": "os.system"}),
+        lambda state: state["session"]["tally"]["values"].update(atom_min="low"),
+        lambda state: state["session"]["tally"]["counts"].update(mean_loss=-1),
+        lambda state: state["session"].update(generators={}),
+        lambda state: state["session"]["generators"].update(actions={"bit_generator": "MT19937"}),
+        lambda state: state["session"]["replay"]["streams"][0].update(head=10**18),
+        lambda state: state["session"]["replay"]["streams"][0].update(head=-1),
+        lambda state: state["session"]["replay"].update(streams=[]),
+        lambda state: state["session"]["streams"][0].update(environment={"ale": "text"}),
+        lambda state: state["session"]["streams"][0].update(action=99),
+        lambda state: state["session"]["streams"][0].update(observation={"array": "no/such/array"}),
+        lambda state: state["session"]["streams"][0].update(observation=[0.0]),
+        lambda state: state["session"]["learner"]["online"].popitem(),
+        lambda state: state["session"]["learner"].update(optimizers=[]),
+        lambda state: state["session"]["learner"]["optimizers"][0].update(updates=-3),
+        lambda state: state.update(session="text"),
+        lambda state: state.update(seconds="long"),
+        lambda state: state.update(format=1),
         lambda state: state.update(format=99),
         lambda state: state.clear(),
     ],
@@ -58,7 +70,7 @@ def test_no_code_is_imported_because_a_file_names_it(crashed, tmp_path, monkeypa
     for words in (["resume", str(run)], ["resume", str(run), "--env", "other:Env"], ["evaluate", str(run)]):
         assert main(words) == 2
         error = capsys.readouterr().err
-        assert "code that is not imported because a file names it" in error and "--env evil:Env" in error
+        assert "code that is imported only if you name it yourself" in error and "--env evil:Env" in error
     assert "evil" not in sys.modules
 
 
@@ -96,7 +108,7 @@ def test_sizes_are_bounded_before_anything_is_read(name, claim, crashed):
     with open(newest / name, "r+b") as file:
         file.truncate(claim)  # takes no room on the disk
     resumed = go(config)
-    assert any(f"{name} is far too large" in text for text in resumed.notices) and resumed.digests == wanted
+    assert any(f"{name} is too large" in text for text in resumed.notices) and resumed.digests == wanted
 
 
 def test_a_segment_larger_than_its_slots_is_not_read(crashed):
@@ -118,5 +130,5 @@ def test_a_config_file_does_not_bring_code_either(crashed, tmp_path, monkeypatch
     config["env"], config["rules"] = "gym/evil_config:Env", {"class": "GymRules"}
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert main(["train", "--config", str(tmp_path / "config.json")]) == 2
-    assert "not imported because a file names it; if you trust it, add evil_config:Env" in capsys.readouterr().err
+    assert "imported only if you name it yourself; if you trust it, add evil_config:Env" in capsys.readouterr().err
     assert "evil_config" not in sys.modules

@@ -10,7 +10,7 @@ import pytest
 LOOK = """
 import resource, sys, torch
 from pathlib import Path
-from c2d.training.memory import keep_memory
+from c2d.training.process import keep_memory
 torch.set_num_threads(1)
 
 def faults():

@@ -9,11 +9,12 @@ import pytest
 from safetensors.numpy import load_file
 
 from c2d.agents.learner import linear
+from c2d.api import load
 from c2d.config import default_config, read_config
 from c2d.envs.make import make
+from c2d.runs.layout import RunDir
+from c2d.runs.reader import read_records
 from c2d.training.passport import passport
-from c2d.training.record import read_records
-from c2d.training.rundir import RunDir, load
 from c2d.training.session import Session, Tally
 from c2d.types import Update
 from tests.training.short_runs import short_config, short_run

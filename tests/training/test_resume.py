@@ -9,12 +9,13 @@ import pytest
 
 from c2d.config import Checkpointing
 from c2d.errors import UserError
+from c2d.runs.checkpoints import Checkpoints
+from c2d.runs.layout import RunDir
+from c2d.runs.reader import canonical_records, read_records
+from c2d.runs.records import RunHeader
 from c2d.training import run as run_module
-from c2d.training.checkpoint import Checkpoints
-from c2d.training.observer import Observer
-from c2d.training.record import canonical_records, read_records
+from c2d.training.observers import Observer
 from c2d.training.resume import differences, fork, why_inexact
-from c2d.training.rundir import RunDir
 from c2d.training.session import Session
 from c2d.training.verification import digests
 from tests.training.short_runs import short_config
@@ -125,7 +126,7 @@ def test_killed_before_the_first_checkpoint(tmp_path):
     config = saving(short_config("toy/sure", tmp_path / "run"))
     go(config, crash=20)
     again = go(config)
-    assert "no checkpoint that can be used: it begins again" in again.notices[0]
+    assert "no usable checkpoint: it starts from scratch" in again.notices[0]
     assert again.digests == go(saving(short_config("toy/sure", tmp_path / "straight"))).digests
     assert results(tmp_path / "run") == results(tmp_path / "straight")
 
@@ -177,11 +178,11 @@ def test_fork_goes_on_with_other_settings_and_leaves_the_run_alone(tmp_path):
 def test_another_machine_is_told(tmp_path):
     config = saving(short_config("toy/sure", tmp_path / "run"))
     go(config, stop=50)
-    for name in ("records.jsonl",):
-        found = read_records(tmp_path / "run" / name)[0]
-    assert why_inexact(found, found["versions"], found["measured"]) == []
-    unlike = why_inexact(found, {**found["versions"], "torch": "9.9"}, {**found["measured"], "threads": 7})
-    assert unlike == [f"torch {found['versions']['torch']} → 9.9", "threads 1 → 7"]
+    line = read_records(tmp_path / "run" / "records.jsonl")[0]
+    header = RunHeader(**{name: value for name, value in line.items() if name != "kind"})
+    assert why_inexact(line, header) == []
+    other = replace(header, versions={**header.versions, "torch": "9.9"}, measured={**header.measured, "threads": 7})
+    assert why_inexact(line, other) == [f"torch {header.versions['torch']} → 9.9", "threads 1 → 7"]
 
 
 class Forgetful:

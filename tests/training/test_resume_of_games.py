@@ -4,13 +4,18 @@ import shutil
 from dataclasses import replace
 
 from c2d.envs.trial import NOT_EXACT
+from c2d.runs.checkpoints import Checkpoints
 from c2d.training import run as run_module
-from c2d.training.checkpoint import Checkpoints
 from c2d.training.progress import headline
 from tests.training import test_resume as resume
 from tests.training.crashed_runs import rewrite
 from tests.training.short_runs import short_config
 from tests.training.test_resume import go, saving
+
+
+def game(state):
+    """The environment's part of a checkpoint."""
+    return state["session"]["streams"][0]["environment"]
 
 
 def test_qbert_stopped_and_resumed_ends_as_if_it_had_not_been(tmp_path):
@@ -34,7 +39,12 @@ def test_a_damaged_game_is_met_with_the_checkpoint_before(tmp_path):
         copy = tmp_path / "copy"
         shutil.copytree(tmp_path / "run", copy)
         newest = next(Checkpoints(copy).newest_first())
-        rewrite(newest, lambda state, part=part, value=value: state["environment"]["start"].update({part: value}))
+        rewrite(
+            newest,
+            lambda state, part=part, value=value: state["session"]["streams"][0]["environment"]["start"].update(
+                {part: value}
+            ),
+        )
         resumed = go(replace(config, run_dir=str(copy)), stop=41)
         assert f"checkpoint {newest.name} cannot be used" in resumed.notices[0] and message in resumed.notices[0]
         assert resumed.notices[1].startswith("resumed from the checkpoint at step 40: exact")
@@ -47,7 +57,9 @@ def test_actions_out_of_range_are_met_with_the_checkpoint_before(tmp_path):
         config = saving(short_config(env, path), every_steps=50)
         go(config, stop=45)
         newest = next(Checkpoints(path).newest_first())
-        rewrite(newest, lambda state, actions=actions: state["environment"].update(actions=actions))
+        rewrite(
+            newest, lambda state, actions=actions: state["session"]["streams"][0]["environment"].update(actions=actions)
+        )
         resumed = go(config, stop=60)
         assert f"of the game is {actions[-1]!r}; accepted: 0 to" in resumed.notices[0]
         assert resumed.notices[1].startswith("resumed from the checkpoint at step 40: exact")

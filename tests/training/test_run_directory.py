@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from c2d.api import load
 from c2d.config import default_config, from_json, read_config, to_json
 from c2d.errors import UserError
 from c2d.files import write_atomically
 from c2d.seeding import integer, numpy_generator, torch_generator
-from c2d.training.rundir import load
 from tests.training.short_runs import short_config, short_run
 
 
@@ -30,7 +30,7 @@ def test_existing_directory_is_refused_and_left_alone(tmp_path):
     path.mkdir()
     (path / "precious.txt").write_text("mine")
     (tmp_path / "run-2").mkdir()
-    with pytest.raises(UserError, match=r"exists already, holds no run, and is not overwritten; .*--run-dir .*/run-3$"):
+    with pytest.raises(UserError, match=r"exists, does not hold a run, and is not overwritten; .*--run-dir .*/run-3$"):
         short_run("gym/CartPole-v1", path)
     assert [file.name for file in path.iterdir()] == ["precious.txt"]
     assert not (tmp_path / "run-3").exists()
@@ -38,7 +38,7 @@ def test_existing_directory_is_refused_and_left_alone(tmp_path):
 
 def test_directory_below_a_file_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"run directory .* cannot be made: .*; choose another with --run-dir"):
+    with pytest.raises(UserError, match=r"run directory .* cannot be created: .*; choose another with --run-dir"):
         short_run("gym/CartPole-v1", tmp_path / "file" / "run")
 
 
@@ -80,7 +80,7 @@ def edited(path, *keys, value):
         (("recipe", "encoder", "widths"), 3, r"3 for widths in Mlp"),
         (("recipe", "optim", "eps_form"), "jax", r"'jax' for eps_form in Adam; accepted: keras, torch"),
         (("recipe", "head", "atom"), 3, r'unknown setting "atom" in Conjugated\. Did you mean'),
-        (("recipe", "head", "class"), "os.system", r'unknown class "os\.system"; classes: Config'),
+        (("recipe", "head", "class"), "os.system", r'unknown class "os\.system"; accepted: Config'),
         (("recipe", "head", "class"), ["x"], r"cannot be read|unknown class"),
         (
             ("recipe", "head"),

@@ -60,7 +60,8 @@ def test_history_is_random_and_counts_toward_nothing():
     session.rollout.decide = lambda epsilon: (asked.append(epsilon), decide(epsilon))[1]
     session.fill_history()
     assert asked == [1.0] * 60
-    assert session.step == 0 and session.iteration == 0 and session.tally == Tally() and session.epsilon == 1.0
+    assert session.step == 0 and session.iteration == 0 and session.epsilon == 1.0
+    assert session.tally.state_dict() == Tally().state_dict()
     assert not session.learner.updates
     session.advance()
     session.advance()

@@ -69,8 +69,8 @@ def server(trained, tmp_path_factory):
     root = tmp_path_factory.mktemp("shown") / "runs"
     shutil.copytree(trained, root)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("c2d.web.index._SCAN", 0.5)  # new runs are found sooner
-        patch.setattr("c2d.web.live.PERIOD", 0.2)
+        patch.setattr("c2d.web.run_index._SCAN", 0.5)  # new runs are found sooner
+        patch.setattr("c2d.web.run_index.PERIOD", 0.2)
         server = Server(root)
         yield server
         server.close()

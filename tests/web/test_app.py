@@ -8,8 +8,8 @@ import pytest
 
 from c2d.errors import UserError
 from c2d.reporting.published import early_iterations
+from c2d.runs.confined import Root
 from c2d.web.app import _while_connected, make_app
-from c2d.web.inside import Root
 from c2d.web.security import Access
 from tests.web.asgi import request
 from tests.web.made_runs import make_run
@@ -42,7 +42,7 @@ def test_runs_and_curves(app, root):
     listed = request(app, "/api/runs").json
     assert listed["root"] == str(root) and [row["id"] for row in listed["rows"]] == ["<b>&'\"", "a"]
     curves = request(app, "/api/curves", run=["a", "<b>&'\"", "missing"]).json
-    assert sorted(curves) == ["<b>&'\"", "a"] and curves["a"]["columns"]["score"] == [0.0, 1.0, 2.0]
+    assert sorted(curves) == ["<b>&'\"", "a"] and curves["a"]["columns"]["mean_score"] == [0.0, 1.0, 2.0]
     assert request(app, "/api/episodes", run="a").json["count"] == 5
 
 

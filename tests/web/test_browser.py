@@ -6,8 +6,9 @@ import shutil
 import pytest
 
 from c2d.agents.rollout import FrameStack
+from c2d.api import load
 from c2d.envs.make import make
-from c2d.training.rundir import RunDir, load
+from c2d.runs.layout import RunDir
 from tests.web.browsing import open_lens, until
 from tests.web.conftest import Server
 from tests.web.made_runs import append, make_run, record
@@ -85,7 +86,7 @@ def test_a_young_run_says_that_no_game_has_ended(server, page):
     young = make_run(server.root / "young", 0)
     append(young, record(0, None, episodes=0))
     page.goto(f"{server.url}/?run=young")
-    until(page, "document.querySelector('#chart').innerText.includes('No game has ended yet')")
+    until(page, "document.querySelector('#chart').innerText.includes('has ended yet')")
     assert page.locator("#chart canvas").count() == 0
     shutil.rmtree(young)
 
@@ -218,7 +219,7 @@ def send_bad_messages(page):
       return [heard.join(), await Promise.race([closed, late])];
     }""")
     for words in (
-        "a message is no JSON",
+        "a message is not JSON",
         "must be an object whose",
         "more than 8,192 bytes",
         "no agent is open",

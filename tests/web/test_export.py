@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from c2d.errors import UserError
+from c2d.runs.confined import Root
 from c2d.web.export import MODULES, STATIC, bundle, export
-from c2d.web.inside import Root
+from c2d.web.lens.agent_process import _describe
 from c2d.web.lens.connection import History
 from c2d.web.lens.load import open_agent
 from c2d.web.lens.messages import pack, unpack
 from c2d.web.lens.mp4 import MomentRenderer
 from c2d.web.lens.player import Player
-from c2d.web.lens.process import _describe
 
 
 @pytest.fixture(scope="module")

@@ -3,19 +3,23 @@
 import fcntl
 import json
 import os
+import socket
+import subprocess
+import sys
 import time
 
 import pytest
 
-from c2d.web.index import Index
-from c2d.web.inside import Root
+from c2d.runs.confined import Root
+from c2d.runs.lock import InUse, locked
+from c2d.web.run_index import RunIndex
 from tests.web.made_runs import append, make_run, record
 
 
 @pytest.fixture
 def index(tmp_path):
     (tmp_path / "runs").mkdir()
-    return Index(Root(tmp_path / "runs"))
+    return RunIndex(Root(tmp_path / "runs"))
 
 
 def old(run):
@@ -44,20 +48,37 @@ def test_states(index):
 
 def test_a_run_whose_lock_is_held_runs_and_the_lock_is_left_alone(index):
     run = old(make_run(index.root.path / "a", 2, "interrupted"))
-    with open(run / "lock", "a+") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with locked(run / "lock"):
         row = rows(index)["a"]
         assert row["state"] == "running" and row["eta"] == pytest.approx(200 / 20.0)
+        with pytest.raises(InUse), locked(run / "lock"):  # as another process would find it
+            pass
+        assert rows(index)["a"]["state"] == "running"
     with open(run / "lock", "a+") as lock:  # nobody else holds it: looking took no lock
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert rows(index)["a"]["state"] == "stopped" and rows(index)["a"]["eta"] is None
 
 
-def test_a_process_on_another_machine_shows_by_what_it_writes(index):
+def test_a_killed_run_is_stopped_at_once(index):
+    """By its process on this machine, before its heartbeat is old."""
+    run = old(make_run(index.root.path / "a", 2, None))
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    (run / "lock").write_text(f"process {process.pid} on {socket.gethostname()}\n")
+    assert rows(index)["a"]["state"] == "running"
+    process.kill()
+    process.wait()
+    assert rows(index)["a"]["state"] == "stopped"
+
+
+def test_a_process_on_another_machine_shows_by_its_heartbeat(index):
     run = old(make_run(index.root.path / "a", 2, None))
     assert rows(index)["a"]["state"] == "stopped"
-    os.utime(run / "episodes.csv")
+    os.utime(run / "episodes.csv")  # whatever else is written
+    assert rows(index)["a"]["state"] == "stopped"
+    os.utime(run / "lock")
     assert rows(index)["a"]["state"] == "running"
+    os.utime(run / "lock", (time.time() - 31, time.time() - 31))
+    assert rows(index)["a"]["state"] == "stopped"
 
 
 def test_the_row(index):
@@ -74,7 +95,7 @@ def test_curves_add_up_updates_and_hours(index):
     columns = index.curves(["a"])["a"]["columns"]
     assert columns["updates"] == [25, 50, 75]
     assert columns["hours"] == pytest.approx([0.01, 0.02, 0.03])
-    assert columns["score"] == [0.0, 1.0, 2.0] and columns["memory"] == [300.0] * 3
+    assert columns["mean_score"] == [0.0, 1.0, 2.0] and columns["peak_memory_mb"] == [300.0] * 3
 
 
 def test_changes_are_told_once(index):
@@ -101,7 +122,7 @@ def test_a_resumed_run_begins_its_curves_anew(index):
     (run / "new").write_text(f"{header}\n{json.dumps(record(0, 9.0))}\n")
     os.replace(run / "new", run / "records.jsonl")
     index.refresh()
-    assert index.curves(["a"])["a"]["columns"]["score"] == [9.0] and index.curves(["a"])["a"]["restarts"] == 1
+    assert index.curves(["a"])["a"]["columns"]["mean_score"] == [9.0] and index.curves(["a"])["a"]["restarts"] == 1
 
 
 def test_new_runs_appear_and_removed_ones_go(index):
@@ -119,7 +140,7 @@ def test_new_runs_appear_and_removed_ones_go(index):
 
 def test_a_single_run_can_be_shown(tmp_path):
     make_run(tmp_path / "only")
-    index = Index(Root(tmp_path / "only"))
+    index = RunIndex(Root(tmp_path / "only"))
     index.refresh()
     assert list(index.rows) == ["."] and index.rows["."]["name"] == "only"
     assert index.detail(".")["settings"]["schedule.gamma"] == 0.99
@@ -148,9 +169,14 @@ def test_hostile_records_are_counted_and_harm_nothing(index):
     with open(run / "records.jsonl", "ab") as file:
         file.write(b'nonsense\n\xff\xfe\n[1]\n{"kind": "iteration", "steps": 1e999}\n')
     row = rows(index)["a"]
-    assert row["records"] == 2 and row["warnings"] == 7 and row["score"] == 0.0
+    assert row["records"] == 1 and row["warnings"] == 8 and row["score"] == 0.0
     json.dumps(index.curves(["a"]), allow_nan=False)
-    assert index.curves(["a"])["a"]["columns"]["score"] == [0.0, None]
+    assert index.curves(["a"])["a"]["columns"]["mean_score"] == [0.0]
+    append(run, record(1, frames=None, measured="no", updates="x", mean_loss="high", alpha=float("nan")))
+    assert rows(index)["a"]["records"] == 2  # what reports do not need may be missing
+    json.dumps([index.curves(["a"]), index.detail("a")], allow_nan=False)
+    assert index.curves(["a"])["a"]["columns"]["mean_loss"] == [0.5, None]
+    assert index.detail("a")["damaged"] == 8 and index.detail("a")["damage"][0]["line"] == 3
 
 
 @pytest.mark.parametrize(
@@ -192,7 +218,7 @@ def test_warnings_and_checkpoints_of_a_run(index):
 
 
 def test_of_very_many_records_some_are_left_out_evenly(index, monkeypatch):
-    monkeypatch.setattr("c2d.web.run._MOST", 8)
+    monkeypatch.setattr("c2d.web.watched_run._MOST", 8)
     run = make_run(index.root.path / "a", 0)
     for k in range(37):
         append(run, record(k, float(k)))
@@ -200,8 +226,8 @@ def test_of_very_many_records_some_are_left_out_evenly(index, monkeypatch):
             index.refresh()
     row, kept = rows(index)["a"], index.curves(["a"])["a"]["columns"]
     assert row["score"] == row["best"] == 36.0 and row["records"] == 37 and row["warnings"] == 0
-    assert kept["score"] == [0.0, 8.0, 16.0, 24.0, 32.0, 36.0] and kept["steps"][-1] == 3_700
-    assert kept["updates"] == [25.0 * (score + 1) for score in kept["score"]]  # sums over those left out too
+    assert kept["mean_score"] == [0.0, 8.0, 16.0, 24.0, 32.0, 36.0] and kept["steps"][-1] == 3_700
+    assert kept["updates"] == [25.0 * (score + 1) for score in kept["mean_score"]]  # sums over those left out too
     assert index.detail("a")["records"] == {"count": 37, "stride": 8} and index.detail("a")["damaged"] == 0
 
 
@@ -222,11 +248,11 @@ def test_evaluations_tell_their_criterion(index):
 
 def test_a_million_lines_are_read_some_at_a_time_and_other_runs_do_not_wait(index, monkeypatch):
     """Counted in lines: here a hundred a look."""
-    from c2d.web import run as module
+    from c2d.runs import reader as module
 
-    monkeypatch.setattr("c2d.web.index._RECORDS", 100)
-    parsed, calls = module.parsed, []
-    monkeypatch.setattr(module, "parsed", lambda line: calls.append(line) or parsed(line))
+    monkeypatch.setattr("c2d.web.run_index._RECORDS", 100)
+    parse, calls = module.parse, []
+    monkeypatch.setattr(module, "parse", lambda line: calls.append(line) or parse(line))
     root = index.root.path
     big = old(make_run(root / "a-big", 0, "interrupted"))
     append(big, *(record(k, float(k % 500)) for k in range(950)))
@@ -245,11 +271,11 @@ def test_a_million_lines_are_read_some_at_a_time_and_other_runs_do_not_wait(inde
     row = index.rows["a-big"]
     assert looks == 10 and row["records"] == 950 and not row["reading"]
     assert (row["score"], row["best"], row["steps"]) == (449.0, 499.0, 95_000) and row["state"] == "finished"
-    assert index.curves(["a-big"])["a-big"]["columns"]["score"] == [float(k % 500) for k in range(950)]
+    assert index.curves(["a-big"])["a-big"]["columns"]["mean_score"] == [float(k % 500) for k in range(950)]
 
 
 def test_records_that_change_while_they_are_read(index, monkeypatch):
-    monkeypatch.setattr("c2d.web.index._RECORDS", 100)
+    monkeypatch.setattr("c2d.web.run_index._RECORDS", 100)
     run = old(make_run(index.root.path / "a", 0, None))
     append(run, *(record(k, 1.0) for k in range(500)))
     rows(index)
@@ -262,7 +288,7 @@ def test_records_that_change_while_they_are_read(index, monkeypatch):
 
 
 def test_games_are_read_some_for_each_answer(index, monkeypatch):
-    monkeypatch.setattr("c2d.web.index._EPISODES", 1_000)
+    monkeypatch.setattr("c2d.web.run_index._EPISODES", 1_000)
     run = make_run(index.root.path / "a", 1)
     lines = [f"0,{k},{k % 10}.0,7" for k in range(1, 3_500)]
     (run / "episodes.csv").write_text("iteration,step,score,length\n" + "\n".join(lines) + "\n1,1,nan,7\n1,2,x,7\n")

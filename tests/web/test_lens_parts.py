@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from c2d.errors import UserError
-from c2d.web.inside import Root
+from c2d.runs.confined import Root
 from c2d.web.lens import connection, messages
 from c2d.web.lens.commands import MAX_BYTES, parse
 from c2d.web.lens.connection import History, LensConnection

@@ -8,7 +8,7 @@ import signal
 import numpy as np
 import safetensors.numpy
 
-from c2d.web.inside import Root
+from c2d.runs.confined import Root
 from c2d.web.lens.connection import LensConnection
 from c2d.web.lens.messages import unpack
 

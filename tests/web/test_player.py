@@ -15,17 +15,16 @@ import torch
 from c2d.agents.agent import Agent
 from c2d.agents.build import assemble_learner, build_network
 from c2d.agents.rollout import FrameStack
+from c2d.api import load
 from c2d.envs.make import make
 from c2d.errors import UserError
 from c2d.evaluation.risk import criterion
 from c2d.recipes.rows import RECIPES, adapt
 from c2d.replay.buffer import Seen
-from c2d.training.rundir import load
-from c2d.web.inside import Root
+from c2d.runs.confined import Root
 from c2d.web.lens.load import open_agent
 from c2d.web.lens.messages import unpack
-from c2d.web.lens.player import Player
-from c2d.web.lens.target import bellman_target
+from c2d.web.lens.player import Player, bellman_target
 from tests.cli.tiny_runs import tiny_run
 
 
@@ -243,9 +242,9 @@ def test_code_that_a_file_names_is_not_imported(trained, tmp_path):
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     config["env"] = "gym/tests.web.no_such_module:Env"
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match="not imported because a file names it"):
+    with pytest.raises(UserError, match="imported only if you name it yourself"):
         open_agent(Root(tmp_path), "run", "weights")
-    with pytest.raises(UserError, match="not imported because a file names it"):
+    with pytest.raises(UserError, match="imported only if you name it yourself"):
         open_agent(Root(tmp_path), "run", "weights", ("another.module:Env",))
 
 

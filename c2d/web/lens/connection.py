@@ -16,7 +16,7 @@ import sys
 from collections import deque
 from typing import Any
 
-from c2d.web.inside import Root
+from c2d.runs.confined import Root
 from c2d.web.lens.commands import OPEN, RejectedCommand, parse
 from c2d.web.lens.messages import pack
 
@@ -69,7 +69,7 @@ class LensConnection:
             "PYGAME_HIDE_SUPPORT_PROMPT": "1",
         }
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "c2d.web.lens.process",
+            sys.executable, "-m", "c2d.web.lens.agent_process",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment,
             start_new_session=True,  # Ctrl-C reaches only the server, which ends it
         )  # fmt: skip

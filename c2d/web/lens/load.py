@@ -1,4 +1,4 @@
-"""The agent of a run as of its newest weights or of one of its checkpoints, read from inside the runs directory."""
+"""The agent of a run, as of its newest weights or of one of its checkpoints, read from inside the runs directory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import safetensors
-import safetensors.torch
+import safetensors.numpy
 
 from c2d.agents.agent import Agent
 from c2d.config import Config, from_json, validate
@@ -15,16 +15,17 @@ from c2d.envs.names import require_trusted_env, resolve
 from c2d.envs.spec import Environment
 from c2d.errors import UserError
 from c2d.nets.network import ValueNetwork
-from c2d.training.rundir import spec_from_json
-from c2d.web.inside import Root
-from c2d.web.run import CHECKPOINT, WEIGHTS
+from c2d.runs import layout
+from c2d.runs.checkpoints import network_arrays
+from c2d.runs.confined import Root
+from c2d.web.watched_run import CHECKPOINT, NEWEST
 
 _LARGEST = 1 << 31  # bytes of weights
 
 
 @dataclass
 class Loaded:
-    """An agent, and all that is needed to let it play."""
+    """An agent, and all it needs to play."""
 
     root: Root
     run: str
@@ -52,15 +53,15 @@ class Loaded:
 def open_agent(root: Root, run: str, checkpoint: str, trusted: tuple[str, ...] = ()) -> Loaded:
     """UserError if there is no such agent. A class of the user's own is imported only if the user named it."""
     try:
-        config = from_json(root.read_json(run, "config.json"))
-        spec = spec_from_json(root.read_json(run, "env.json"), f"{run}/env.json")
+        config = from_json(root.read_json(run, layout.CONFIG))
+        spec = layout.spec_from_json(root.read_json(run, layout.ENV), f"{run}/{layout.ENV}")
         info = root.stat(run, _file(checkpoint))
         if not isinstance(config, Config) or info is None:
-            raise UserError(f"{run} holds no agent to play yet: no {_file(checkpoint)} (written after an iteration)")
+            raise UserError(f"{run} holds no agent yet: no {_file(checkpoint)} (written after an iteration)")
         validate(config)
         own = config.env.removeprefix("gym/")
         require_trusted_env(config.env, own if own in trusted else None, flag="--trust ")
-        online, target = _tensors(root.read(run, _file(checkpoint), limit=_LARGEST), checkpoint)
+        online, target = _networks(root.read(run, _file(checkpoint), limit=_LARGEST), checkpoint)
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(f"{run} cannot be opened: {error}") from None
     source = f"{run}/{_file(checkpoint)}"
@@ -71,23 +72,20 @@ def open_agent(root: Root, run: str, checkpoint: str, trusted: tuple[str, ...] =
 
 
 def _file(checkpoint: str) -> str:
-    if checkpoint == WEIGHTS:
-        return "weights.safetensors"
+    if checkpoint == NEWEST:
+        return layout.WEIGHTS
     if not CHECKPOINT.fullmatch(checkpoint):
-        raise UserError(f'"{checkpoint[:40]}" is no checkpoint; accepted: {WEIGHTS}, or one of those the run holds')
-    return f"checkpoints/{checkpoint}/tensors.safetensors"
+        raise UserError(f'"{checkpoint[:40]}" is not a checkpoint; accepted: {NEWEST}, or one that the run holds')
+    return f"{layout.CHECKPOINTS}/{checkpoint}/{layout.TENSORS}"
 
 
-def _tensors(data: bytes, checkpoint: str) -> tuple[bytes, bytes | None]:
-    """The online network and, out of a checkpoint, the target network: as safetensors each."""
-    if checkpoint == WEIGHTS:
+def _networks(data: bytes, checkpoint: str) -> tuple[bytes, bytes | None]:
+    """The online network and, out of a checkpoint, the target network, each as safetensors."""
+    if checkpoint == NEWEST:
         return data, None
     try:
-        tensors: dict[str, Any] = safetensors.torch.load(data)
-    except safetensors.SafetensorError as error:
+        arrays: dict[str, Any] = safetensors.numpy.load(data)
+    except (safetensors.SafetensorError, KeyError, ValueError) as error:
         raise ValueError(f"checkpoint {checkpoint} is damaged: {error}") from None
-    found = []
-    for part in ("session.online.", "session.target."):
-        own = {name.removeprefix(part): t.contiguous() for name, t in tensors.items() if name.startswith(part)}
-        found.append(safetensors.torch.save(own))
-    return found[0], found[1]
+    online, target = (safetensors.numpy.save(network_arrays(arrays, name)) for name in ("online", "target"))
+    return online, target

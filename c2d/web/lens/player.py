@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,12 +13,45 @@ from c2d.agents.learner import Learner
 from c2d.agents.rollout import Rollout, Stream, Transition
 from c2d.errors import UserError
 from c2d.evaluation.risk import MEAN
-from c2d.replay.buffer import learner_view
+from c2d.replay.buffer import Seen, learner_view
+from c2d.returns.bellman import at_action
+from c2d.returns.losses import cramer
 from c2d.seeding import numpy_generator
-from c2d.types import Phi
+from c2d.types import Batch, Phi
 from c2d.web.lens.load import Loaded, open_agent
 from c2d.web.lens.messages import Parts, encode_png, pack
-from c2d.web.lens.target import bellman_target
+
+
+class Target(NamedTuple):
+    """A law [M], atoms ascending, and how far the prediction is from it."""
+
+    returns: np.ndarray
+    atoms: np.ndarray  # φ-space
+    probs: np.ndarray
+    distance: float  # squared Cramér distance in φ-space
+
+
+@torch.inference_mode()
+def bellman_target(
+    learner: Learner, obs: np.ndarray, action: int, seen: Seen, gamma: float, next_obs: np.ndarray
+) -> Target:
+    """The recipe's own target for one step, whatever its n; normalization as in acting, since there is no batch."""
+    batch = Batch(
+        obs=torch.from_numpy(obs[None]),
+        action=torch.tensor([action]),
+        reward=torch.tensor([seen.reward], dtype=torch.float32),
+        discount=torch.tensor([0.0 if seen.terminal else gamma], dtype=torch.float32),
+        next_obs=torch.from_numpy(next_obs[None]),
+        weight=torch.ones(1),
+        indices=torch.zeros(1, dtype=torch.int64),
+    )
+    predicted = learner.online(batch.obs, "act")  # [1, A, N]
+    target = learner.target(batch, predicted, acting=True)  # [1, M]
+    distance = float(cramer(at_action(predicted, batch.action), target))
+    atoms, order = target.atoms[0].sort()
+    probs = target.log_probs[0].gather(-1, order).exp()
+    return Target(learner.phi.back(atoms).numpy(), atoms.numpy(), probs.numpy(), distance)
+
 
 Drive = Literal["first", "second", "each"]  # whose actions are taken; "each": two games from the same seed
 DRIVES: tuple[str, ...] = ("first", "second", "each")

@@ -13,25 +13,20 @@ let others = [];
 let other = null;
 let shownKey = "";
 
-// title, unit, curves: [name of the column, label, number of its color]
-const CHARTS = [
-  { title: "Score", unit: "mean of whole games per iteration", curves: [["score", "mean score", 0]] },
-  { title: "Loss", unit: "mean per update", curves: [["loss", "mean loss", 1]] },
-  { title: "Atoms", unit: "range in training batches, φ-space", curves: [["atom_min", "smallest atom", 3], ["atom_max", "largest atom", 3]], band: true },
-  { title: "α", unit: "trained scale of the support", curves: [["alpha", "α", 2]] },
-  { title: "ε", unit: "probability of a random action", curves: [["epsilon", "ε", 6]] },
-  { title: "Gradient norm", unit: "largest before clipping", curves: [["gradient", "largest norm", 8]] },
-  { title: "Speed", unit: "agent steps per second", curves: [["speed", "steps/s", 5]] },
-  { title: "Memory", unit: "peak of the process, MB", curves: [["memory", "MB", 9]] },
-];
+let charts = null; // as the server lists them: {title, unit, color, curves: [{column, label}]}
 
-function makeCharts() {
-  for (const one of CHARTS) {
+function makeCharts(listed) {
+  charts = listed;
+  const games = byId("charts").firstElementChild;
+  for (const one of charts) {
     const node = el("div.chart");
     one.panel = el("section.panel", {}, el("h2", {}, one.title, el("span.soft", {}, one.unit)), node);
+    byId("charts").insertBefore(one.panel, games);
     one.chart = new Chart(node, { label: `${one.title}: ${one.unit}`, small: true, xFormat: count });
-    byId("charts").append(one.panel);
   }
+}
+
+function makeGamesChart() {
   const node = el("div.chart");
   byId("charts").append(el("section.panel.wide", {}, el("h2", {}, "Games", el("span.soft", { id: "games-note" }, "")), node));
   gamesChart = new Chart(node, { label: "Score of every whole game over training", small: true, xFormat: count, empty: "no game has ended yet" });
@@ -41,17 +36,17 @@ let gamesChart = null;
 // ------------------------------------------------------------------------ drawing
 
 function drawCharts() {
-  if (!columns) return;
+  if (!columns || !charts) return;
   const axis = byId("axis").value;
   const weight = Number(byId("smoothing").value);
   const logY = byId("log-y").checked;
-  for (const one of CHARTS) {
-    const filled = one.curves.filter(([name]) => columns[name].some((value) => value !== null));
+  for (const one of charts) {
+    const filled = one.curves.filter(({ column }) => columns[column]?.some((value) => value !== null));
     one.panel.classList.toggle("hidden", !filled.length && columns.steps.length > 0);
     one.chart.options.xLabel = axis;
-    one.chart.set(filled.map(([name, label, k], place) => ({
-      label, ...style(k), dash: null, x: columns[axis], y: smooth(columns[name], weight),
-      points: columns.steps.length < 30 || undefined, band: one.band && place === 1,
+    one.chart.set(filled.map(({ column, label }, place) => ({
+      label, ...style(one.color), dash: null, x: columns[axis], y: smooth(columns[column], weight),
+      points: columns.steps.length < 30 || undefined, band: filled.length === 2 && place === 1,
     })), { logX: false, logY });
   }
 }
@@ -85,7 +80,7 @@ function drawHead() {
   const trouble = (row.reading ? `Its records are still being read: ${row.records.toLocaleString("en-US")} so far.` : "") || row.error || (detail.trouble ? `Its records cannot be read: ${detail.trouble}` : "") || (detail.damaged ? `${lines(detail.damaged)} of its records cannot be read.` : "");
   byId("trouble").textContent = trouble;
   byId("trouble").classList.toggle("hidden", !trouble);
-  const last = (name) => columns?.[name].findLast((value) => value !== null) ?? null;
+  const last = (name) => columns?.[name]?.findLast((value) => value !== null) ?? null;
   const share = row.total ? `${Math.floor((100 * row.steps) / row.total)} %` : "–";
   const tiles = [
     ["score", score(row.score), row.games === null ? "" : `${row.games} games, best ${score(row.best)}`],
@@ -93,11 +88,11 @@ function drawHead() {
     ["frames", count(row.steps * row.frames_per_step), `${row.frames_per_step} per step`],
     ["speed", row.speed ? `${number(row.speed, 3)}` : "–", "steps per second"],
     row.state === "running" ? ["ETA", duration(row.eta), "at this speed"] : ["trained for", duration((last("hours") ?? 0) * 3600), "of iterations"],
-    ["loss", number(last("loss"), 3), "last iteration"],
+    ["loss", number(last("mean_loss"), 3), "last iteration"],
     ["atoms", `${number(last("atom_min"), 3)} … ${number(last("atom_max"), 3)}`, "φ-space"],
     last("alpha") === null ? null : ["α", number(last("alpha"), 4), "scale of the support"],
     ["ε", number(last("epsilon"), 3), "random actions"],
-    ["memory", last("memory") ? `${Math.round(last("memory"))} MB` : "–", "peak"],
+    ["memory", last("peak_memory_mb") ? `${Math.round(last("peak_memory_mb"))} MB` : "–", "peak"],
   ].filter(Boolean);
   byId("tiles").replaceChildren(...tiles.map(([what, value, note]) => el("div.tile", {}, el("div.what", {}, what), el("div.value", {}, value), el("div.note", {}, note))));
 }
@@ -134,7 +129,10 @@ function drawLog() {
   });
   const { summary, machine } = detail;
   if (summary.state) entries.push([null, summary.state === "failed" ? "bad" : "", `${summary.state} after ${count(summary.steps)} steps${summary.error ? `: ${summary.error}` : ""}`]);
-  if (detail.damaged) entries.push([null, "warning", `${lines(detail.damaged)} of records.jsonl cannot be read`]);
+  if (detail.damaged) {
+    const named = detail.damage.slice(0, 3).map(({ line, reason }) => `line ${line}: ${reason}`).join("; ");
+    entries.push([null, "warning", `${lines(detail.damaged)} of its records cannot be read (${named}${detail.damaged > 3 ? "; …" : ""})`]);
+  }
   const { count: all, stride } = detail.records;
   if (stride > 1) entries.push([null, "", `of its ${all.toLocaleString("en-US")} records every ${stride}${stride === 2 ? "nd" : "th"} is drawn, and the last`]);
   entries.unshift([machine.started, "", "started"]);
@@ -195,6 +193,7 @@ async function load() {
   [detail, columns, episodes] = await Promise.all([
     get("/api/run", { run: id }), get("/api/curves", { run: id }).then((found) => found[id]?.columns ?? null), get("/api/episodes", { run: id }),
   ]);
+  if (!charts) makeCharts(detail.charts);
   drawAll();
   drawGames();
   if (episodes.reading && !waiting) readGames().catch(fail);
@@ -237,7 +236,7 @@ function take(message) {
   }
 }
 
-makeCharts();
+makeGamesChart();
 for (const name of ["axis", "smoothing", "log-y"]) byId(name).addEventListener("input", () => { drawCharts(); drawGames(); });
 for (const name of ["only", "find"]) byId(name).addEventListener("input", drawSettings);
 byId("other").addEventListener("input", async (event) => {

@@ -221,7 +221,7 @@ function show(env) {
     if (!found || !rows.has(id)) continue;
     const x = found.columns[axis];
     for (const value of x) furthest = Math.max(furthest, value ?? 0);
-    const raw = found.columns.score;
+    const raw = found.columns.mean_score;
     if (raw.every((value) => value === null)) continue; // no game has ended
     series.push({ label: rows.get(id).name, ...style(k), x, y: smooth(raw, weight), raw, points: x.length < 30 || undefined });
   }

@@ -87,7 +87,7 @@ function take(message) {
   else if (kind === "session") welcomed(header.id);
   else if (kind === "progress") showProgress(header);
   else if (kind === "done") done(header.about);
-  else if (kind === "error") refused(header);
+  else if (kind === "error") rejected(header);
   else if (kind === "ended") {
     complain(header.text);
     enable(false);
@@ -112,7 +112,7 @@ function done(about) {
   if (!complaintLasts) complain("");
 }
 
-function refused({ about, text, playing: goesOn }) {
+function rejected({ about, text, playing: goesOn }) {
   complain(text);
   if (about === "open") leave("This agent cannot be shown.");
   if (about === "criteria") criteria.reject();
@@ -219,10 +219,10 @@ function newGame() {
 
 function changeEpsilon(event) {
   const { value } = event.target;
-  if (value.trim() === "" || !Number.isFinite(Number(value))) refused({ about: "epsilon", text: "ε is not a number; accepted: a number from 0 to 1" });
+  if (value.trim() === "" || !Number.isFinite(Number(value))) rejected({ about: "epsilon", text: "ε is not a number; accepted: a number from 0 to 1" });
   else if (stage) send({ do: "epsilon", value: Number(value) });
   else if (Number(value) >= 0 && Number(value) <= 1) done("epsilon");
-  else refused({ about: "epsilon", text: `ε is ${value}; accepted: a number from 0 to 1` });
+  else rejected({ about: "epsilon", text: `ε is ${value}; accepted: a number from 0 to 1` });
 }
 
 function choose(kind, value) {

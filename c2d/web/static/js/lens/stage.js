@@ -83,8 +83,8 @@ export class Stage {
     this.screens = games.map((game, k) => {
       const canvas = el("canvas.screen", { role: "img", "aria-label": `Frame of game ${k + 1}` });
       const facts = el("div.facts");
-      const told = el("div.told");
-      return { canvas, facts, told, node: el("figure.game", {}, canvas, told, facts) };
+      const caption = el("div.caption");
+      return { canvas, facts, caption, node: el("figure.game", {}, canvas, caption, facts) };
     });
     this.picturesNode.dataset.games = games.length;
     this.legendNode.replaceChildren(...this.legend(games.length));
@@ -159,7 +159,7 @@ export class Stage {
     }
     const name = this.agents[game.driver].actions[game.action] ?? game.action;
     const reward = game.reward ? ` · reward ${number(game.reward)}` : "";
-    screen.told.textContent = game.notice ?? `${name}${game.random ? " (random)" : ""}${reward}${game.ended ? ` · game over at ${score(game.ended.score)}` : ""}`;
+    screen.caption.textContent = game.notice ?? `${name}${game.random ? " (random)" : ""}${reward}${game.ended ? ` · game over at ${score(game.ended.score)}` : ""}`;
     screen.facts.textContent = `score ${number(game.score, 5)} · step ${game.step.toLocaleString("en-US")} · game ${game.game + 1} · seed ${moment.seed}`;
   }
 

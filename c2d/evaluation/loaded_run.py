@@ -1,0 +1,92 @@
+"""The trained agent of a run directory, with the environment it is to play in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from c2d.agents.agent import Agent
+from c2d.api import load
+from c2d.config import Config, validate
+from c2d.envs.make import make
+from c2d.envs.names import require_trusted_env, resolve
+from c2d.envs.spec import Environment
+from c2d.errors import UserError
+from c2d.files import kind_of
+from c2d.runs.layout import RunDir
+from c2d.runs.reader import read_iterations
+from c2d.training.passport import passport
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """What is evaluated: an agent, its run, and the environment."""
+
+    run_dir: RunDir
+    config: Config
+    agent: Agent
+    env: str  # canonical name of the environment to play, not always the one of training
+    steps: int | None  # agent steps of training behind the weights, if the run recorded them
+    iterations: int | None
+
+    def make_env(self, seed: int) -> Environment:
+        return make(self.env, self.config.rules, seed)
+
+    @cached_property
+    def passport(self) -> dict[str, Any]:
+        """The rules as they are in this installation."""
+        env = self.make_env(0)
+        try:
+            return passport(self.config, env)
+        finally:
+            env.close()
+
+    def trained_here(self) -> bool | None:
+        """Whether training had the same rules, versions of the games included; None if the run does not say."""
+        if kind_of(self.run_dir.passport) is None:
+            return None
+        return bool(self.run_dir.read_json(self.run_dir.passport).get("hash") == self.passport["hash"])
+
+
+def open_run(path: str | Path, env: str | None = None, device: str = "cpu", cap_steps: int | None = None) -> LoadedRun:
+    """Read a run. A class of the user's own is imported only if `env` names it: never because a file does.
+
+    `cap_steps` replaces the run's own.
+    """
+    run_dir = RunDir(path)
+    if not run_dir.path.is_dir():
+        raise UserError(f"{path} is not a run directory: it does not exist or is a file")
+    config = _config(run_dir)
+    if env is None:
+        require_trusted_env(config.env, env)
+    if cap_steps is not None:
+        config = replace(config, rules=replace(config.rules, cap_steps=cap_steps))
+    steps, iterations = _trained(run_dir)
+    name = resolve(config.env if env is None else env).canonical
+    return LoadedRun(run_dir, config, load(path, device), name, steps, iterations)
+
+
+def _config(run_dir: RunDir) -> Config:
+    config = run_dir.read_config()
+    try:
+        validate(config)
+    except (TypeError, AttributeError) as error:  # right names, values of a wrong type
+        raise UserError(f"config file {run_dir.config} cannot be used: {error}") from None
+    return config
+
+
+def _trained(run_dir: RunDir) -> tuple[int | None, int | None]:
+    """Steps and whole iterations: by the summary of a run that has ended, else by its last record."""
+    if kind_of(run_dir.summary) is not None:
+        summary = run_dir.read_json(run_dir.summary)
+        return _count(summary.get("steps")), _count(summary.get("iterations"))
+    records = read_iterations(run_dir.path)
+    if not records:
+        return None, None
+    return _count(records[-1]["steps"]), _count(records[-1]["iteration"] + 1)
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int else None
