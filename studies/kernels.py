@@ -105,7 +105,7 @@ def page(rounds: int, threads_tried: list[int], command: str) -> str:
         "What was measured and not kept is in [kernels-removed.md](kernels-removed.md).",
         "",
         f"Medians with quartiles; `{command}`, {time.strftime('%d %B %Y')}. {where['cpu']}, {where['cores']} cores, "
-        f"{where['system']}; {used}.",
+        f"load {load_average():.1f}, {where['system']}; {used}.",
         "",
     ]
     return "\n".join(lines)
