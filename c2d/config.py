@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
@@ -139,6 +140,20 @@ def changed_settings(config: Config) -> dict[str, Any]:
     parts = {slot: now[slot] for slot in PARTS if now[slot] != before[slot]}
     before = flat(to_json(dataclasses.replace(usual, recipe=exchange(usual.recipe, parts))))
     return protocol | parts | {name: now[name] for name in now if now[name] != before.get(name, ...)}
+
+
+def user_code(config: Config) -> list[str]:
+    """Parts and φ that are the user's own, as my_module:MyHead; the environment is not among them."""
+    settings = flat(to_json(config))
+    return [name for name in (settings[slot] for slot in (*PARTS, "phi.kind")) if ":" in name]
+
+
+def options_of(settings: dict[str, Any]) -> str:
+    """Settings as they are typed: --head quantile --head.atoms 50."""
+    words: list[str] = []
+    for name, value in settings.items():
+        words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+    return shlex.join(words)
 
 
 def _short_value(value: Any) -> str:

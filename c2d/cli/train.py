@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> None:
     keep_memory()
     result = train(config)
     if result.state == "finished":
-        print(f"next: {result.run_dir.command('evaluate', config.env)}")
+        print(f"next: {result.run_dir.command('evaluate', config)}")
 
 
 def read(arguments: list[str]) -> Config:

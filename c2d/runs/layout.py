@@ -15,7 +15,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
-from c2d.config import Config, read_config, to_json
+from c2d.config import Config, read_config, to_json, user_code
 from c2d.envs.spec import EnvSpec, Family
 from c2d.errors import UserError
 from c2d.files import (
@@ -98,10 +98,11 @@ class RunDir:
             ) from None
         return run_dir
 
-    def command(self, verb: str, env: str) -> str:
-        """The shell command for this run. A class of the user's own must be named again, or it is not imported."""
-        own = env.removeprefix("gym/")
-        return shlex.join(["c2d", verb, str(self.path), *(["--env", own] if ":" in own else [])])
+    def command(self, verb: str, config: Config) -> str:
+        """The shell command for this run. The user's own code must be named again, or it is not imported."""
+        own = config.env.removeprefix("gym/")
+        words = ["c2d", verb, str(self.path), *(["--env", own] if ":" in own else [])]
+        return shlex.join([*words, *(word for name in user_code(config) for word in ("--trust", name))])
 
     def foreign(self, name: str) -> bool:
         """Whether a name in a directory that is to become a run's is not the remnant of a run that never started."""

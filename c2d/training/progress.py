@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from c2d.config import changed_settings, options_of
 from c2d.formatting import printable
 from c2d.runs import records
 from c2d.runs.layout import RunDir
@@ -24,14 +25,15 @@ _REFRESH = 0.25  # seconds between updates of the live display
 _LINE = 30.0  # seconds between lines when there is no terminal
 
 
-def headline(header: dict[str, Any]) -> str:
-    """What runs, in one line: recipe, environment, seed, protocol with hash, versions, threads, doubts."""
+def headline(header: dict[str, Any], changed: dict[str, Any] | None = None) -> str:
+    """What runs, in one line: recipe, environment, seed, changed settings, protocol with hash, versions, threads."""
     config, facts = header["config"], header["passport"]
     names = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
     doubt = f" | {header['resume']}" if header.get("resume") else ""
+    changes = f" {options_of(changed)}" if changed else ""
     return (
         f"c2d train {config['env']} --recipe {config['recipe_name']} --seed {config['seed']} "
-        f"--iterations {config['iterations']} | protocol {facts['protocol']} [{facts['hash']}] | {names} | "
+        f"--iterations {config['iterations']}{changes} | protocol {facts['protocol']} [{facts['hash']}] | {names} | "
         f"{config['device']}, {_count(header[records.MEASURED]['threads'], 'thread')}{doubt}"
     )
 
@@ -49,7 +51,7 @@ class ProgressDisplay(Observer):
         self._recent: list[float] = []
         self._started = self._shown = time.perf_counter()
         self._shown_step, self._speed = -1, 0.0
-        self._print(headline(header))
+        self._print(headline(header, changed_settings(session.config)))
         self._print(f"results in {run_dir.path}")
         if session.filling:
             left = session.schedule.random_history - session.history
@@ -108,7 +110,7 @@ class ProgressDisplay(Observer):
             f"{'what was saved before is' if unsaved else 'weights and records are'} in {self._run_dir.path}"
         )
         if summary["state"] != "finished" and self._session.config.checkpoint.keep and not unsaved:
-            self._print(f"resume with: {self._run_dir.command('resume', self._session.config.env)}")
+            self._print(f"resume with: {self._run_dir.command('resume', self._session.config)}")
 
     def _print(self, text: str, style: str | None = None) -> None:
         self.console.print(printable(text), markup=False, style=style)

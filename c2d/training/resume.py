@@ -33,7 +33,7 @@ def reject_differences(run_dir: RunDir, before: Config, after: Config) -> None:
         raise UserError(
             f"{run_dir.path} is a run with other settings ({'; '.join(changed)}): resume it without them, train into "
             f"another --run-dir, or continue from its last checkpoint as a run of its own with "
-            f"{run_dir.command('resume', after.env)} --fork NEW_RUN"
+            f"{run_dir.command('resume', after)} --fork NEW_RUN"
         )
 
 

@@ -145,7 +145,7 @@ class _Run:
         return Result(self.run_dir, state, self.records)
 
     def _not_saved(self, state: State, unsaved: str) -> str:
-        command = self.run_dir.command("resume", self.config.env)
+        command = self.run_dir.command("resume", self.config)
         kept = "then" if self.config.checkpoint.keep else "it takes no checkpoints, so it cannot be resumed:"
         return (
             f"{self.run_dir.path}: training is {state} at step {self.session.step:,}, but could not be saved: "

@@ -204,7 +204,8 @@ def test_output_is_plain_lines_when_not_a_terminal(capsys, tmp_path, monkeypatch
     out, err = capsys.readouterr()
     assert err == "" and "\x1b" not in out and "\r" not in out
     lines = out.splitlines()
-    assert lines[0].startswith("c2d train gym/CartPole-v1 --recipe c2d --seed 1 --iterations 2 | protocol default [")
+    assert lines[0].startswith("c2d train gym/CartPole-v1 --recipe c2d --seed 1 --iterations 2 --schedule.")
+    assert " | protocol default [" in lines[0]
     assert lines[1] == f"results in {tmp_path / 'run'}"
     iterations = [line for line in lines if line.startswith("iteration 1/2 | 60 steps | 60 frames | ")]
     assert len(iterations) == 1 and re.search(

@@ -1,6 +1,6 @@
 """A run that version 0.1.0 wrote loads, is reported and shown, and is resumed as that version would have gone on.
 
-tests/fixtures/run-0.1.0-*: `run` was killed at step 170 of 200 (its last checkpoint, of format 1, is of step 140);
+tests/fixtures/run-format-1-*: `run` was killed at step 170 of 200 (its last checkpoint, of format 1, is of step 140);
 `expected` holds what the same config gave without a stop. Both with one thread and C2D_KERNELS=off.
 """
 
@@ -40,7 +40,7 @@ def kind(request):
 
 @pytest.fixture
 def run(kind, tmp_path):
-    shutil.copytree(FIXTURES / f"run-0.1.0-{kind}" / "run", tmp_path / "runs" / kind)
+    shutil.copytree(FIXTURES / f"run-format-1-{kind}" / "run", tmp_path / "runs" / kind)
     return tmp_path / "runs" / kind
 
 
@@ -91,7 +91,7 @@ def test_it_is_resumed_bit_for_bit(kind, run):
     )
     assert resumed.returncode == 0, resumed.stderr
     assert "resumed from the checkpoint at step 140" in resumed.stdout
-    expected = FIXTURES / f"run-0.1.0-{kind}" / "expected"
+    expected = FIXTURES / f"run-format-1-{kind}" / "expected"
     wanted, got = (read_iterations(path) for path in (expected, run))
     assert [record["steps"] for record in got] == [100, 200] and RunDir(run).finished(2)
     header = read_records(expected / "records.jsonl")[0]

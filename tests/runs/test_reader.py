@@ -186,7 +186,7 @@ def test_a_strict_reader_misses_what_every_version_wrote(run):
 
 
 def test_configs_of_earlier_versions_are_upgraded():
-    old = Path(__file__).parent.parent / "fixtures" / "run-0.1.0-toy" / "run"
+    old = Path(__file__).parent.parent / "fixtures" / "run-format-1-toy" / "run"
     config = read_run(old).config
     assert config["recipe_name"] == "c2d" and config["recipe"]["optim"]["class"] == "Adam" and "agent" not in config
 

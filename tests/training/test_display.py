@@ -6,6 +6,10 @@ import shlex
 
 from rich.console import Console
 
+from c2d.cli.train import read
+from c2d.config import Config
+from c2d.recipes.parts import PhiSpec
+from c2d.recipes.recipe import Recipe
 from c2d.runs.layout import RunDir
 from c2d.training import run as run_module
 from c2d.training.progress import ProgressDisplay
@@ -30,6 +34,14 @@ def test_the_live_display_is_never_shown_as_markup(tmp_path):
 
 def test_commands_can_be_typed_as_they_are_printed(tmp_path):
     path = tmp_path / "with a space and ü"
-    words = shlex.split(RunDir(path).command("evaluate", "gym/my_package.my_module:MyEnv"))
-    assert words == ["c2d", "evaluate", str(path), "--env", "my_package.my_module:MyEnv"]
-    assert RunDir("runs/a").command("resume", "atari/breakout") == "c2d resume runs/a"
+    own = Config("gym/my_package.my_module:MyEnv", recipe=Recipe(phi=PhiSpec("my_module:my_phi")))
+    words = shlex.split(RunDir(path).command("evaluate", own))
+    assert words == ["c2d", "evaluate", str(path), "--env", "my_package.my_module:MyEnv", "--trust", "my_module:my_phi"]
+    assert RunDir("runs/a").command("resume", Config("atari/breakout")) == "c2d resume runs/a"
+
+
+def test_the_first_line_is_a_command_with_every_changed_setting(tmp_path):
+    first = shown(tmp_path).splitlines()[0].partition(" | ")[0]
+    assert first.startswith("c2d train gym/CartPole-v1 --recipe c2d --seed 1 --iterations 3 --")
+    changed = read(shlex.split(first)[2:])
+    assert changed.recipe == short_config("gym/CartPole-v1", tmp_path / "run", iterations=3, steps=40).recipe
