@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from c2d.config import FREE, flat
+from c2d.config import FREE, flat, to_json
 from c2d.envs.protocols import PROTOCOLS
 from c2d.errors import UserError
 from c2d.files import kind_of
 from c2d.formatting import plural, printable_name
+from c2d.recipes.rows import RECIPES
 from c2d.reporting.scores import RunCurve, RunKey
 from c2d.runs.layout import RECORDS, RunDir
 from c2d.runs.reader import RunRecords, read_tolerantly
@@ -198,6 +199,9 @@ def agent_names(found: Sequence[RunRecords], notes: list[str]) -> list[str]:
         for place, distinction in zip(places, _distinctions([found[place] for place in places]), strict=True):
             kinds[place] = kinds[place]._replace(distinction=distinction)
     names = _labels(list(dict.fromkeys(kinds)))
+    for kind, records in dict(zip(kinds, found, strict=True)).items():
+        if not kind.distinction and (exchanged := _exchanged(records.config)):
+            notes.append(f"{names[kind]} is not the recipe as it stands: {exchanged}")
     for recipe in dict.fromkeys(kind.recipe for kind in kinds if kind.distinction):
         variants = dict.fromkeys(kind for kind in kinds if kind.recipe == recipe and kind.distinction)
         listed = "; ".join(
@@ -207,6 +211,17 @@ def agent_names(found: Sequence[RunRecords], notes: list[str]) -> list[str]:
         )
         notes.append(f'runs of recipe "{printable_name(recipe)}" differ and are kept apart: {listed}')
     return [names[kind] for kind in kinds]
+
+
+_INGREDIENTS = ("head", "phi.kind", "loss", "bootstrap", "sampler", "n-step", "noisy", "dueling")
+
+
+def _exchanged(config: dict[str, Any]) -> str:
+    """Ingredients that are not those of the recipe the run is named after."""
+    recipe = RECIPES.get(config["recipe_name"])
+    now, row = flat(config), {} if recipe is None else flat(to_json(recipe))
+    changed = [name for name in _INGREDIENTS if name in row and now.get(name, row[name]) != row[name]]
+    return ", ".join(f"{name} is {printable_name(str(now.get(name)))} instead of {row[name]}" for name in changed)
 
 
 def _families(found: Sequence[RunRecords]) -> list[list[int]]:

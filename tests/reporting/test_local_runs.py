@@ -199,3 +199,16 @@ def test_hostile_headers_are_met_with_words(tmp_path):
 def test_names_are_fit_to_print():
     assert printable_name("a\x00b\nc\x1b[31m") == r"a\x00b\nc\x1b[31m"
     assert len(printable_name("x" * 500)) == 40
+
+
+def test_a_run_with_exchanged_parts_is_not_taken_for_its_recipe(tmp_path):
+    path = write_run(tmp_path / "a")
+    file = path / "records.jsonl"
+    header, *rest = file.read_text().splitlines()
+    changed = json.loads(header)
+    changed["config"]["recipe"] |= {"head": {"class": "Quantile", "atoms": 50, "hidden": 512}, "n_step": 3}
+    file.write_text("\n".join([json.dumps(changed), *rest]) + "\n")
+    _, notes = read_local_runs([path])
+    assert notes == [
+        "c2d (own) is not the recipe as it stands: head is quantile instead of conjugated, n-step is 3 instead of 1"
+    ]
