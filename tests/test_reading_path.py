@@ -49,7 +49,8 @@ def test_from_observation_to_gradient_in_few_files(recipe):
 
     files = files_that_run(work)
     session.close()
-    print(f"{recipe}: {len(files)} files: {', '.join(files)}")
+    lines = sum(len((ROOT / file).read_text().splitlines()) for file in files)
+    print(f"{recipe}: {len(files)} files, {lines:,} lines: {', '.join(files)}")
     for needed in ("envs/atari.py", "agents/rollout.py", "replay/ring.py", "replay/buffer.py", "agents/learner.py",
                    "training/session.py", "returns/losses.py"):  # fmt: skip
         assert needed in files  # else the tracer sees nothing
