@@ -3,14 +3,14 @@
 Column normalization: batch normalization of image columns, then ReLU. C2D's own normalization (deviates: D01), which no
 library has.
 Keras normalizes the last axis by default. On channels-first images that is the width, so each image *column* has one
-mean and one variance over batch, height and channels. The C loop saves 3 to 4 % of training with one thread and 6 to 7 %
-with two (docs/results/kernels.md). F.batch_norm on a permuted view is slower than the twin below.
+mean and one variance over batch, height and channels. The C loop saves 3 to 4 % of training with one thread and 6 to
+7 % with two (docs/results/kernels.md). F.batch_norm on a permuted view is slower than the twin below.
 
 Dense layers with few rows and many weights: the layer behind the convolutions, in batches of 32.
 The matrix product that PyTorch calls first copies the weights into another order, which takes as long as the product
 with 32 rows. oneDNN's convolution does not, with AVX-512: so the layer is computed as a convolution whose kernel covers
-the whole image. This saves 5 to 7 % of training with one thread and 2 to 5 % with two (docs/results/kernels.md), and no C
-is needed; gradients are plain products. Without AVX-512 that convolution is two to four times slower than the product,
+the whole image. This saves 5 to 7 % of training with one thread and 2 to 5 % with two (docs/results/kernels.md), and no
+C is needed; gradients are plain products. Without AVX-512 that convolution is two to four times slower than the product,
 hence the check.
 """
 
