@@ -9,9 +9,9 @@ mean and one variance over batch, height and channels. The C loop saves 3 to 4 %
 Dense layers with few rows and many weights: the layer behind the convolutions, in batches of 32.
 The matrix product that PyTorch calls first copies the weights into another order, which takes as long as the product
 with 32 rows. oneDNN's convolution does not, with AVX-512: so the layer is computed as a convolution whose kernel covers
-the whole image. This saves 5 to 7 % of training with one thread and 2 to 5 % with two (docs/results/kernels.md), and no
-C is needed; gradients are plain products. Without AVX-512 that convolution is two to four times slower than the product,
-hence the check.
+the whole image. This saves 5 to 7 % of training with one thread and 2 to 5 % with two (docs/results/kernels.md). No C
+is needed, and gradients are plain products. Without AVX-512 that convolution is two to four times slower than the
+product, hence the check.
 """
 
 from __future__ import annotations
