@@ -54,7 +54,6 @@ def bellman_target(
 
 
 Drive = Literal["first", "second", "each"]  # whose actions are taken; "each": two games from the same seed
-DRIVES: tuple[str, ...] = ("first", "second", "each")
 
 
 class WatchedGame:
