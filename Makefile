@@ -7,7 +7,7 @@ PEERS := .venv-peers
 PUBLISHED ?= ../shared/data
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart browser test test-published check format bench bench-lens bench-peers study-learning study-faults study-server study-minatar study-sweeps study-rates clean test-emulator test-fast test-install test-versions coverage study-hostile
+.PHONY: help setup quickstart browser test test-published check format bench bench-lens bench-peers study-learning study-faults study-server study-minatar study-sweeps study-rates clean test-emulator test-fast test-compiler test-gpu test-install test-versions coverage study-hostile
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -34,7 +34,7 @@ browser: ## install Chromium for the browser tests with apt-get, if there is no 
 		|| echo "WARNING: Chromium could not be installed; the browser tests will be SKIPPED. Try: sudo apt-get install chromium"
 
 test: $(READY) browser ## run the test suite (no network, below 5 minutes on 2 cores); installs Chromium with apt-get if there is no browser
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not published"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not published and not compiler"
 
 test-fast: $(READY) ## run the core tests (below 30 seconds): mathematics, networks, replay, learner, names
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m fast
@@ -42,6 +42,12 @@ test-fast: $(READY) ## run the core tests (below 30 seconds): mathematics, netwo
 test-published: $(READY) ## check against the published data, if they exist (PUBLISHED=DIR)
 	@if test -d "$(PUBLISHED)"; then C2D_PUBLISHED="$(PUBLISHED)" $(BIN)/python -m pytest -m published; \
 	else echo "SKIPPED: no published data in $(PUBLISHED); set their directory with: make test-published PUBLISHED=DIR"; fi
+
+test-compiler: $(READY) ## train by torch.compile and compare with plain training (needs g++, a minute)
+	$(BIN)/python -m pytest -m compiler
+
+test-gpu: $(READY) ## the tests that need a CUDA device, and those of the compiler; skipped where there is none
+	$(BIN)/python -m pytest -m "gpu or compiler" -rs
 
 test-install: ## install the built wheel alone and with each extra alone, and test each installation (needs the registry, 5 minutes)
 	$(PYTHON) .ci/test_install.py
@@ -53,7 +59,7 @@ test-emulator: $(READY) ## save and restore all 55 Atari games in fresh processe
 	$(BIN)/python studies/emulator.py --out docs/results/emulator.md
 
 coverage: $(READY) browser ## run the test suite and print the share of the package's lines that it covers
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not published" --cov=c2d --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not published and not compiler" --cov=c2d --cov-report=term:skip-covered
 
 check: $(READY) ## check format, lint, spelling and types
 	$(BIN)/ruff format --check .
@@ -79,8 +85,10 @@ bench-lens: $(READY) browser ## measure frames per second of the lens in Chromiu
 	$(BIN)/python studies/lens_rate.py --out docs/results/lens.md
 	$(BIN)/python studies/watched_training.py --out docs/results/watched.md
 
-bench-peers: $(READY) $(PEERS)/.ready ## compare speed with Stable-Baselines3 (idle machine, about 18 minutes)
+bench-peers: $(READY) $(PEERS)/.ready ## compare speed with Stable-Baselines3 (idle machine, about 45 minutes)
 	$(BIN)/python studies/against_sb3.py --out docs/results/speed-against-sb3.md
+	$(BIN)/python studies/many_environments.py --out docs/results/many-environments.md
+	$(BIN)/python studies/against_sb3.py --envs 8 --out docs/results/speed-against-sb3-8-environments.md
 
 study-learning: $(READY) ## train CartPole and MinAtar Breakout with default settings and write docs/results
 	$(BIN)/c2d quickstart --seeds 1 2 3 4 5 --out docs/results/quickstart.md

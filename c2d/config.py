@@ -25,7 +25,17 @@ from c2d.recipes.rows import RECIPES, adapt, find
 from c2d.validation import COUNT, COUNT_OR_0, NOT_NEGATIVE, Limit, check_values, option
 
 # Settings that decide where, how fast and how long, but not what: they are not part of a run's identity.
-FREE = ("run_dir", "iterations", "checkpoint", "tensorboard", "compress_replay", "threads", "device")
+FREE = (
+    "run_dir",
+    "iterations",
+    "checkpoint",
+    "tensorboard",
+    "compress_replay",
+    "threads",
+    "env_threads",
+    "device",
+    "compile",
+)
 
 
 @dataclass(frozen=True)
@@ -59,8 +69,18 @@ class Config:
     the changed settings before the seed."""
     device: str = "cpu"
     """Where networks live: cpu, cuda, cuda:1, ..."""
+    compile: Annotated[
+        Literal["off", "default", "reduce-overhead"],
+        Limit(lambda v: v in ("off", "default", "reduce-overhead"), "off, default, reduce-overhead"),
+    ] = "off"
+    """Mode of torch.compile for updates; reduce-overhead: CUDA graphs. Results may differ in the last digits, so exact
+    resume is only promised with the same mode."""
     threads: Annotated[int | None, Limit(lambda v: 1 <= v <= 1_024, "from 1 to 1024")] = None
-    """CPU threads for the networks. Default: all cores; use 1 when several runs share the machine."""
+    """CPU threads for the networks. Default: all cores, or 1 for a network of fewer than 500,000 weights, which
+    is faster so; a resumed run has those of its start. Use 1 when several runs share the machine."""
+    env_threads: Annotated[int | None, Limit(lambda v: 0 <= v <= 1_024, "from 0 to 1024")] = None
+    """Threads that step the environments; 0: the one that trains. Results are the same. Default: one for each core for
+    several Atari games, 1 with --overlap, otherwise 0."""
     compress_replay: bool | None = None
     """Keep replay frames LZ4-compressed in memory, a little slower. Default: if they need more than 1 GiB otherwise."""
     tensorboard: bool | None = None

@@ -37,6 +37,14 @@ class GameEnd(NamedTuple):
     steps: int  # agent steps
 
 
+class FinishedGame(NamedTuple):
+    """A whole game of a run."""
+
+    score: float
+    steps: int
+    env: int = 0  # which environment of the run played it
+
+
 class Step(NamedTuple):
     """The result of one agent step. A learner's episode may end (life loss) while the game continues.
 
@@ -60,7 +68,7 @@ class Batch(NamedTuple):
     discount: Tensor  # [B] f32   γ^m; 0 after a terminal
     next_obs: Tensor  # [B, *obs]
     weight: Tensor  # [B] f32   1 when sampling is uniform
-    indices: Tensor  # [B] i64   for priority feedback
+    indices: Tensor  # [B] i64   for priority feedback; always on the host
 
 
 class ReturnDist(NamedTuple):
@@ -81,7 +89,16 @@ class Phi(NamedTuple):
 
 
 class Update(NamedTuple):
-    """What one gradient step reports."""
+    """What one gradient step reports, where it was computed: reading a number of it would wait for the device."""
+
+    loss: Tensor  # []
+    indices: np.ndarray  # [B] i64 of the batch
+    priority: Tensor  # [B] f32 per-sample loss
+    metrics: dict[str, Tensor]  # [] each
+
+
+class FetchedUpdate(NamedTuple):
+    """The same on the host, as `fetch` in `agents/learner.py` brings it there."""
 
     loss: float
     indices: np.ndarray  # [B] i64 of the batch

@@ -3,9 +3,10 @@
     make bench-peers                                                        # installs the peers, then measures
     python studies/against_sb3.py --out docs/results/speed-against-sb3.md     # measures and writes the page
 
-A contest is one of our recipes and its peer, alone on the machine. Each has its own process, which warms up once. Then
-they train in turns, one window each, so that compared windows are close in time. While one trains, the other sleeps,
-and its CPU use is measured too. Keep the machine otherwise idle.
+A contest is one of our recipes and its peer, alone on the machine. With `--envs 8` ours plays 8 games at once, and the
+peer takes part twice: with one environment and with 8. Each has its own process, which warms up once. Then they train
+in turns, one window each, so that compared windows are close in time. While one trains, the others sleep, and their
+CPU use is measured too. Keep the machine otherwise idle.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class Side(NamedTuple):
     name: str
     script: str
     row: str  # our recipe, or the peer's algorithm
+    envs: int = 1
+    options: tuple[str, ...] = ()  # of the script
 
     @property
     def peer(self) -> bool:
@@ -61,7 +64,7 @@ class Worker:
             environment["OMP_NUM_THREADS"] = str(threads)
         self.name = side.name
         self.process = subprocess.Popen(
-            [python, str(HERE / side.script), side.row],
+            [python, str(HERE / side.script), side.row, str(side.envs), *side.options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -98,28 +101,39 @@ class Worker:
         return answer
 
 
-def turn(worker: Worker, idle: Worker, seconds: float) -> dict[str, Any]:
-    """One window of one side; the other waits."""
-    before = worker.cpu_seconds(), idle.cpu_seconds()
+def turn(worker: Worker, idle: list[Worker], seconds: float) -> dict[str, Any]:
+    """One window of one side; the others wait."""
+    before = worker.cpu_seconds(), sum(other.cpu_seconds() for other in idle)
     result = worker.train(seconds)
     result["steps_per_second"] = result["steps"] / result["seconds"]
     result["busy_cores"] = (worker.cpu_seconds() - before[0]) / result["seconds"]
-    result["idle_cores"] = (idle.cpu_seconds() - before[1]) / result["seconds"]
+    result["idle_cores"] = (sum(other.cpu_seconds() for other in idle) - before[1]) / result["seconds"]
     return result
 
 
-def contest(recipe: str, peer_python: str, windows: int, seconds: float, threads: int | None) -> dict[str, Any]:
+def sides_of(recipe: str, envs: int) -> list[Side]:
+    """Ours, then its peer with one environment, then with as many as ours."""
+    peer = PEER[recipe]
+    if envs == 1:
+        return [Side(recipe, "c2d_worker.py", recipe), peer]
+    ours = Side(f"{recipe}, {envs} environments", "c2d_worker.py", recipe, envs)
+    return [ours, peer, peer._replace(name=f"{peer.name}, {envs} environments", envs=envs)]
+
+
+def contest(
+    recipe: str, envs: int, peer_python: str, windows: int, seconds: float, threads: int | None
+) -> dict[str, Any]:
     """One of our recipes and its peer, in turns."""
-    sides = (Side(recipe, "c2d_worker.py", recipe), PEER[recipe])
+    sides = sides_of(recipe, envs)
     workers: list[Worker] = []
-    turns: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
+    turns: list[list[dict[str, Any]]] = [[] for _ in sides]
     try:
         for side in sides:
             print(f"{side.name} warms up ...", flush=True)
             workers.append(Worker(side, peer_python if side.peer else sys.executable, threads))
         for number in range(windows):
-            for made, worker, other in zip(turns, workers, reversed(workers), strict=True):
-                made.append(turn(worker, other, seconds))
+            for made, worker in zip(turns, workers, strict=True):
+                made.append(turn(worker, [other for other in workers if other is not worker], seconds))
             rates = ", ".join(
                 f"{w.name} {made[-1]['steps_per_second']:.1f}" for w, made in zip(workers, turns, strict=True)
             )
@@ -129,11 +143,18 @@ def contest(recipe: str, peer_python: str, windows: int, seconds: float, threads
             worker.close()
     return {
         "sides": {w.name: {**w.facts, "windows": made} for w, made in zip(workers, turns, strict=True)},
-        "ratios": [a["steps_per_second"] / b["steps_per_second"] for a, b in zip(*turns, strict=True)],
+        "ratios": {
+            f"{sides[0].name} / {side.name}": [
+                a["steps_per_second"] / b["steps_per_second"] for a, b in zip(turns[0], made, strict=True)
+            ]
+            for side, made in zip(sides[1:], turns[1:], strict=True)
+        },
     }
 
 
-def measure(recipes: list[str], peer_python: str, windows: int, seconds: float, threads: int | None) -> dict[str, Any]:
+def measure(
+    recipes: list[str], envs: int, peer_python: str, windows: int, seconds: float, threads: int | None
+) -> dict[str, Any]:
     """One contest after the other, with a calibration of the machine before and after."""
     calibrated = sorted({1, min(2, os.cpu_count() or 1)})
     bare = BareEmulator("breakout", PROTOCOLS["c2d-paper"])
@@ -141,7 +162,8 @@ def measure(recipes: list[str], peer_python: str, windows: int, seconds: float, 
     result["load_average"] = load_average()
     result["calibration_before"] = calibrate_machine(calibrated, bare)
     result["contests"] = {
-        f"{recipe} / {PEER[recipe].name}": contest(recipe, peer_python, windows, seconds, threads) for recipe in recipes
+        f"{recipe} / {PEER[recipe].name}": contest(recipe, envs, peer_python, windows, seconds, threads)
+        for recipe in recipes
     }
     result["calibration_after"] = calibrate_machine(calibrated, bare)
     return result
@@ -178,8 +200,7 @@ def markdown(result: dict[str, Any], command: str) -> str:
 
 def _table_of_ratios(result: dict[str, Any]) -> str:
     lines = ["| ratio of agent steps per second | median | every round |", "|---|---|---|"]
-    for name, each in result["contests"].items():
-        ratios = each["ratios"]
+    for name, ratios in (item for each in result["contests"].values() for item in each["ratios"].items()):
         lines.append(f"| {name} | **{median(ratios):.2f}** | {', '.join(f'{ratio:.2f}' for ratio in ratios)} |")
     return "\n".join(lines)
 
@@ -216,6 +237,7 @@ def main() -> None:
         "--peer-python", default=str(PEERS), help="Python with stable-baselines3, sb3-contrib and ale-py"
     )
     parser.add_argument("--recipes", nargs="+", default=list(PEER), choices=list(PEER), help="our recipes to compare")
+    parser.add_argument("--envs", type=int, default=1, help="environments of ours, and of a second run of the peer")
     parser.add_argument("--windows", type=int, default=4, help="rounds: windows of each side")
     parser.add_argument("--seconds", type=float, default=30.0, help="length of a window")
     parser.add_argument("--threads", type=int, help="CPU threads of each side; default: what each side uses by default")
@@ -225,6 +247,8 @@ def main() -> None:
     chosen = parser.parse_args()
     if not Path(chosen.peer_python).is_file():
         parser.error(f"{chosen.peer_python} does not exist: make bench-peers installs it")
+    if chosen.envs not in (1, 4, 8, 16):
+        parser.error("--envs must be 1, 4, 8 or 16: the peer makes whole updates after each round")
     if chosen.windows < 1 or chosen.seconds <= 0 or (chosen.threads is not None and chosen.threads < 1):
         parser.error("--windows, --seconds and --threads must be positive")
     if chosen.out is not None:
@@ -235,7 +259,7 @@ def main() -> None:
             f"the machine is not idle (load average {load:.1f}): the ratios will not be reliable",
             file=sys.stderr,
         )
-    result = measure(chosen.recipes, chosen.peer_python, chosen.windows, chosen.seconds, chosen.threads)
+    result = measure(chosen.recipes, chosen.envs, chosen.peer_python, chosen.windows, chosen.seconds, chosen.threads)
     page = markdown(result, " ".join(["python", *sys.argv]))
     print("\n" + page)
     if chosen.out is not None:

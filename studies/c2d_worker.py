@@ -1,7 +1,8 @@
-"""One of our recipes, trained on request with `valid` padding. It speaks the same protocol as sb3_worker.py."""
+"""One of our recipes, trained on request, with `valid` padding on Atari. Same protocol as sb3_worker.py."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from dataclasses import replace
@@ -23,11 +24,19 @@ def say(**facts: Any) -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("recipe")
+    parser.add_argument("envs", type=int, nargs="?", default=1)
+    parser.add_argument("--env", default="breakout")
+    parser.add_argument("--overlap", action="store_true")
+    parser.add_argument("--env-threads", type=int)
+    chosen = parser.parse_args()
     keep_memory()
-    config = loop_config("breakout", sys.argv[1])
-    assert isinstance(config.recipe.encoder, Nature)
-    encoder = replace(config.recipe.encoder, padding="valid")
-    session = Session(replace(config, recipe=replace(config.recipe, encoder=encoder)))
+    config = loop_config(chosen.env, chosen.recipe, chosen.envs)
+    recipe = replace(config.recipe, overlap=chosen.overlap)
+    if isinstance(recipe.encoder, Nature):
+        recipe = replace(recipe, encoder=replace(recipe.encoder, padding="valid"))
+    session = Session(replace(config, recipe=recipe, env_threads=chosen.env_threads))
     session.fill_history()
     window(session, 0.0, least_updates=WARM_UP)
     say(versions=versions(), threads=torch.get_num_threads(), updates=session.learner.updates)

@@ -39,7 +39,7 @@ class Witness(Observer):
     def notice(self, text: str, warning: bool = False) -> None:
         self.notices.append(f"warning: {text}" if warning else text)
 
-    def stepped(self, session: Any, game: Any) -> None:
+    def stepped(self, session: Any, games: Any) -> None:
         if session.step in self.at_step:
             self.at_step[session.step]()
 

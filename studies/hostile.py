@@ -93,7 +93,7 @@ class _Crash(BaseException):
 
 
 class _Crasher(Observer):
-    def stepped(self, session: Any, game: Any) -> None:
+    def stepped(self, session: Any, games: Any) -> None:
         if session.step == 100:
             raise _Crash
 

@@ -10,6 +10,7 @@ import contextlib
 import io
 import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from c2d.runs.layout import RunDir
 from c2d.training.progress import ProgressDisplay
 from c2d.training.run import run
 from c2d.training.session import Session
-from c2d.types import GameEnd
+from c2d.types import FinishedGame
 
 
 class Photographer(ProgressDisplay):
@@ -37,8 +38,8 @@ class Photographer(ProgressDisplay):
         self.console.print = keep  # type: ignore[method-assign]
         super().begin(session, run_dir, header)
 
-    def stepped(self, session: Session, game: GameEnd | None) -> None:
-        super().stepped(session, game)
+    def stepped(self, session: Session, games: Sequence[FinishedGame]) -> None:
+        super().stepped(session, games)
         if session.step == session.config.steps - session.schedule.steps_per_iteration // 3:
             self.kept.append(self._picture(session))
             raise KeyboardInterrupt  # the image is complete

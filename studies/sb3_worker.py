@@ -1,7 +1,7 @@
-"""DQN or QRDQN of Stable-Baselines3, trained on request. It runs with the peers' Python and does not import c2d.
+"""DQN or QRDQN of Stable-Baselines3, trained on request: ALGORITHM [ENVS]. It does not import c2d.
 
-The protocol is JSON lines. After its warm-up it describes itself. For each input line with a number of seconds it
-trains that long and reports how many agent steps it made. It ends at the end of its input.
+It runs with the peers' Python. The protocol is JSON lines. After its warm-up it describes itself. For each input line
+with a number of seconds it trains that long and reports how many agent steps it made. It ends at the end of its input.
 """
 
 from __future__ import annotations
@@ -37,18 +37,20 @@ class Until(BaseCallback):
         return time.perf_counter() < self.end
 
 
-def build(algorithm: str) -> DQN | QRDQN:
+def build(algorithm: str, envs: int) -> DQN | QRDQN:
     gymnasium.register_envs(ale_py)
     # Of AtariWrapper's settings only the stickiness differs from its default.
-    env = make_atari_env("BreakoutNoFrameskip-v4", n_envs=1, seed=1, wrapper_kwargs={"action_repeat_probability": 0.25})
+    env = make_atari_env(
+        "BreakoutNoFrameskip-v4", n_envs=envs, seed=1, wrapper_kwargs={"action_repeat_probability": 0.25}
+    )
     return {"DQN": DQN, "QRDQN": QRDQN}[algorithm](
         "CnnPolicy",
         VecFrameStack(env, n_stack=4),
         batch_size=32,
         buffer_size=100_000,
         learning_starts=HISTORY,
-        train_freq=4,
-        gradient_steps=1,
+        train_freq=max(4 // envs, 1),  # steps of every environment
+        gradient_steps=max(envs // 4, 1),
         target_update_interval=8_000,
         exploration_initial_eps=0.01,
         exploration_final_eps=0.01,
@@ -62,7 +64,7 @@ def say(**facts: Any) -> None:
 
 
 def main() -> None:
-    model = build(sys.argv[1])
+    model = build(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1)
     model.learn(HISTORY + WARM_UP)
     packages = ("stable-baselines3", "sb3-contrib", "torch", "gymnasium", "ale-py", "numpy", "opencv-python-headless")
     say(

@@ -30,8 +30,8 @@ def record(out: Path, arguments: list[str]) -> int:
 
     def traced(self: Learner, batch: Batch) -> Update:
         made = update(self, batch)
-        extremes = (made.metrics[name] for name in ("atom_min", "atom_max", "gradient_norm"))
-        rows.append((made.loss, *extremes, float(batch.reward.max())))
+        extremes = (float(made.metrics[name]) for name in ("atom_min", "atom_max", "gradient_norm"))
+        rows.append((float(made.loss), *extremes, float(batch.reward.max())))
         return made
 
     def write() -> None:

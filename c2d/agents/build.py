@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -48,7 +50,7 @@ def build_parts(recipe: Recipe, env: EnvSpec) -> tuple[Encoder, Head]:
     encoder: Any = recipe.encoder.build(env)
     if not (isinstance(encoder, nn.Module) and isinstance(getattr(encoder, "features", None), int)):
         _reject(recipe.encoder, encoder, "torch.nn.Module with an int `features`")
-    style = Style(recipe.dueling, recipe.noise if recipe.noisy else None)
+    style = Style(recipe.dueling, recipe.noise if recipe.noisy else None, recipe.layer_norm)
     head: Any = recipe.head.build(encoder.features, env.actions, style)
     if not isinstance(head, Head):
         _reject(recipe.head, head, "c2d.nets.heads.Head")
@@ -71,13 +73,18 @@ def _check_observations(encoder: EncoderSpec, env: EnvSpec) -> None:
 
 
 def build_learner(
-    recipe: Recipe, env: EnvSpec, weights: torch.Generator, learning: torch.Generator, device: str = "cpu"
+    recipe: Recipe,
+    env: EnvSpec,
+    weights: torch.Generator,
+    learning: torch.Generator,
+    device: str = "cpu",
+    compile: str = "off",
 ) -> Learner:
     """`weights` draws the initial weights, `learning` the noise and the fractions of updates."""
     online, target = (build_network(recipe, env, weights).to(device) for _ in range(2))
     for parameter in target.parameters():
         parameter.requires_grad_(False)
-    learner = assemble_learner(recipe, online, target, learning, _build_optimizers(recipe, online))
+    learner = assemble_learner(recipe, online, target, learning, _build_optimizers(recipe, online), compile)
     learner.synchronize()
     return learner
 
@@ -88,22 +95,37 @@ def assemble_learner(
     target: ValueNetwork,
     learning: torch.Generator,
     optimizers: list[Optimizer] | None = None,  # None: it has targets, but cannot be trained
+    compile: str = "off",
 ) -> Learner:
     """A learner with these two networks as they are."""
-    loss, bootstrap, polyak = recipe.loss.build(), recipe.bootstrap.build(), recipe.schedule.polyak
-    return Learner(online, target, build_phi(recipe), loss, bootstrap, optimizers or [], learning, polyak=polyak)
+    phi = build_phi(recipe)
+    return Learner(
+        online,
+        target,
+        phi,
+        recipe.loss.build(phi),
+        recipe.bootstrap.build(),
+        optimizers or [],
+        learning,
+        polyak=recipe.schedule.polyak,
+        acting_average=recipe.schedule.acting_average,
+        compile=compile,
+    )
 
 
 def _build_optimizers(recipe: Recipe, online: ValueNetwork) -> list[Optimizer]:
     """The recipe's optimizer, and one for each group of parameters that the head trains apart."""
     apart = online.head.trained_apart()
     others = {id(parameter) for _, group in apart for parameter in group}
-    together = recipe.optim.build([p for p in online.parameters() if id(p) not in others])
+    shared = [p for p in online.parameters() if id(p) not in others]
+    inner = {id(parameter) for parameter in online.head.parameters()}
+    encoder, head = [p for p in shared if id(p) not in inner], [p for p in shared if id(p) in inner]
+    together = recipe.optim.build_for(encoder, head)
     return [together, *(spec.build(group) for spec, group in apart)]
 
 
 def build_replay(recipe: Recipe, env: EnvSpec, truncation: str, compress: bool | None) -> Replay:
-    capacity = recipe.schedule.replay_capacity
+    capacity = recipe.schedule.replay_capacity // recipe.envs * recipe.envs  # each environment has as many slots
     try:
         return Replay(
             env,
@@ -113,7 +135,8 @@ def build_replay(recipe: Recipe, env: EnvSpec, truncation: str, compress: bool |
             truncation=truncation,
             clip_reward=recipe.clip_reward,
             compress=compress,
-            sampler=recipe.sampler.build(capacity),
+            sampler=recipe.sampler.build(capacity, recipe.envs),
+            streams=recipe.envs,
         )
     except MemoryError:
         raise UserError(f"--schedule.replay-capacity is {capacity:,}: there is not enough memory for it") from None
@@ -138,7 +161,7 @@ def check_network(recipe: Recipe, env: EnvSpec, networks: int = 1) -> None:
 
 def check_training(recipe: Recipe, env: EnvSpec, compress: bool | None) -> None:
     """Reject networks, a batch or a replay that do not fit into memory."""
-    check_network(recipe, env, _NETWORKS)
+    check_network(recipe, env, _NETWORKS + (recipe.schedule.acting_average is not None))
     _require_memory(update_bytes(recipe, env), "one update", "--schedule.batch-size, or atoms under --head")
     capacity = recipe.schedule.replay_capacity
     slot = 10 + 8 * compressed(env.frame_bytes, capacity, compress) + 32  # without the frames, which come later
@@ -235,10 +258,37 @@ def _table(path: Path) -> dict[str, int]:
     return {words[0]: int(words[1]) for words in map(str.split, path.read_text().splitlines()) if len(words) > 1}
 
 
-def prepare_torch(device: str, threads: int | None = None) -> int:
-    """Check the device and set the threads, if given; returns the number of threads in use."""
-    if threads is not None:
-        torch.set_num_threads(threads)
+WORTH_DIVIDING = 500_000  # weights; with fewer, a second thread makes training slower (docs/results/threads.md)
+
+
+def default_threads(recipe: Recipe, env: EnvSpec) -> int:
+    """CPU threads if the user names none: OMP_NUM_THREADS, or all cores for large networks and one for small ones."""
+    if "OMP_NUM_THREADS" not in os.environ and network_bytes(recipe, env) < 4 * WORTH_DIVIDING:
+        return 1
+    return min(torch.get_num_threads(), available_cores())  # PyTorch counts cores, not what shares one
+
+
+def available_cores(root: Path = Path("/")) -> int:
+    """Cores that this process may use: by its affinity, and by the container's limit if that is lower."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):  # "max" is not a number
+        quota, period = (root / "sys/fs/cgroup/cpu.max").read_text().split()
+        cores = min(cores, int(quota) // int(period))
+    return max(cores, 1)
+
+
+@contextmanager
+def threads_restored() -> Iterator[None]:
+    """Afterwards PyTorch has as many threads as before."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def check_device(device: str) -> None:
+    """Reject a device that PyTorch does not have."""
     try:
         torch.zeros(1, device=device).item()  # a device without data ("meta") fails too
     except (RuntimeError, AssertionError) as error:
@@ -247,4 +297,3 @@ def prepare_torch(device: str, threads: int | None = None) -> int:
         raise UserError(
             f'--device is "{device}"; accepted: cpu, cuda, cuda:1, as far as PyTorch finds them here{reason}'
         ) from None
-    return torch.get_num_threads()

@@ -1,12 +1,15 @@
 """The only gradient step of the project, and its optimizers. It knows return distributions, not algorithms.
 
+Nothing in an update waits for the device: what it reports stays there until `fetch` (docs/gpu.md).
+
 Optimizers call PyTorch's functions directly: on small networks the classes of `torch.optim` cost more time.
 """
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -15,11 +18,11 @@ from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 from torch.optim.adam import adam
 
-from c2d.nets.network import ValueNetwork, synchronize
+from c2d.nets.network import ValueNetwork, average, synchronize
 from c2d.recipes.parts import Adam, RmsProp
 from c2d.returns.bellman import Bootstrap, BootstrapLaws, at_action, backup
 from c2d.returns.losses import Loss
-from c2d.types import Batch, Phi, Purpose, ReturnDist, Update
+from c2d.types import Batch, FetchedUpdate, Phi, Purpose, ReturnDist, Update
 
 _LARGEST_COUNT = 10**15  # no run makes this many updates
 
@@ -37,10 +40,15 @@ class Learner:
         optimizers: list[Optimizer],
         rng: torch.Generator,
         polyak: float | None = None,
+        acting_average: float | None = None,  # decay per update of the mean of weights that acts
+        compile: str = "off",  # a mode of torch.compile for `losses` and its gradient
     ) -> None:
         self.online, self.target_network = online, target_network
         self.phi, self.loss, self.bootstrap = phi, loss, bootstrap
-        self.optimizers, self.rng, self.polyak = optimizers, rng, polyak
+        self.optimizers, self.rng, self.polyak, self.acting_average = optimizers, rng, polyak, acting_average
+        # What plays, is evaluated and is kept as the run's weights: the online network, or the mean of its weights.
+        self.acting = online if acting_average is None else copy.deepcopy(online).requires_grad_(False)
+        self._losses = self.losses if compile == "off" else _compiled(self.losses, compile)
 
     @property
     def updates(self) -> int:
@@ -49,21 +57,39 @@ class Learner:
 
     def state_dict(self) -> dict[str, Any]:
         """Networks with their normalization statistics, and the optimizers. Arrays may share memory with them."""
+        mean = {"acting": _to_arrays(self.acting.state_dict())} if self.acting_average is not None else {}
         return {
             "online": _to_arrays(self.online.state_dict()),
             "target": _to_arrays(self.target_network.state_dict()),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            **mean,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """ValueError for what does not fit."""
         _copy_into(self.online.state_dict(), state["online"], "online")
         _copy_into(self.target_network.state_dict(), state["target"], "target")
+        if self.acting_average is not None:  # a fork of a run without it begins with the online network
+            _copy_into(self.acting.state_dict(), state.get("acting", state["online"]), "acting")
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
 
     def update(self, batch: Batch) -> Update:
         """One step of Algorithm 2 (and of every other recipe): predict, back up, compare, descend."""
+        for optimizer in self.optimizers:
+            optimizer.clear()
+        total, loss, priority, atom_min, atom_max = self._losses(batch)
+        total.backward()  # type: ignore[no-untyped-call]
+        norm, *_ = [optimizer.step() for optimizer in self.optimizers]
+        if self.polyak is not None:
+            self.synchronize(self.polyak)
+        if self.acting_average is not None:  # Σ_i d^(t−i) θ_i / Σ_i d^(t−i): initial weights do not count
+            average(self.acting, self.online, (1 - self.acting_average) / (1 - self.acting_average**self.updates))
+        metrics = {"atom_min": atom_min, "atom_max": atom_max, "gradient_norm": norm}
+        return Update(loss, batch.indices.numpy(), priority, metrics)
+
+    def losses(self, batch: Batch) -> tuple[Tensor, ...]:
+        """What is descended, and without gradient: the loss, that of each sample [B], least and largest atom."""
         features = self.online.features(batch.obs, "predict")
         predicted: ReturnDist = self.online.head(features, "predict", self.rng)  # [B, A, N]
         prediction = at_action(predicted, batch.action)  # [B, N]
@@ -74,15 +100,7 @@ class Learner:
         auxiliary = self.online.head.auxiliary(features, prediction, batch.action, self.rng)  # [B]
         if auxiliary is not None:  # summed over the batch, as FQF's authors do: its optimizer has its own rate
             total = loss + (auxiliary * batch.weight).sum()
-        for optimizer in self.optimizers:
-            optimizer.clear()
-        total.backward()  # type: ignore[no-untyped-call]
-        norm, *_ = [optimizer.step() for optimizer in self.optimizers]
-        if self.polyak is not None:
-            self.synchronize(self.polyak)
-        low, high = torch.aminmax(prediction.atoms.detach())
-        metrics = {"atom_min": float(low), "atom_max": float(high), "gradient_norm": float(norm)}
-        return Update(float(loss.detach()), batch.indices.cpu().numpy(), per_sample.detach().cpu().numpy(), metrics)
+        return total, loss.detach(), per_sample.detach(), *torch.aminmax(prediction.atoms.detach())
 
     @torch.no_grad()
     def target(self, batch: Batch, predicted: ReturnDist | None = None, acting: bool = False) -> ReturnDist:
@@ -108,6 +126,40 @@ class Learner:
     def synchronize(self, fraction: float = 1.0) -> None:
         """Move the target network toward the online one; by default it becomes a copy."""
         synchronize(self.target_network, self.online, fraction)
+
+
+def fetch(updates: Sequence[Update]) -> list[FetchedUpdate]:
+    """What updates report, on the host: one copy, and one wait for the device, for all of them."""
+    if not updates:
+        return []
+    scalars = torch.stack([scalar for each in updates for scalar in (each.loss, *each.metrics.values())])
+    packed = torch.cat((scalars, *(each.priority for each in updates))).cpu().numpy()
+    values = iter(packed[: len(scalars)].tolist())
+    fetched, start = [], len(scalars)
+    for each in updates:
+        end = start + len(each.priority)
+        loss, metrics = next(values), {name: next(values) for name in each.metrics}
+        fetched.append(FetchedUpdate(loss, each.indices, packed[start:end], metrics))
+        start = end
+    return fetched
+
+
+def _compiled(losses: Callable[[Batch], tuple[Tensor, ...]], mode: str) -> Callable[[Batch], tuple[Tensor, ...]]:
+    """`losses` and its gradient by PyTorch's compiler."""
+    import torch._dynamo  # half a second, hence not above
+
+    # Drawing from a generator ends a piece of compiled code: noisy networks have more pieces than the default allows.
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
+    compiled = torch.compile(losses, mode=mode, dynamic=False)
+    if mode != "reduce-overhead":
+        return compiled
+
+    def call(batch: Batch) -> tuple[Tensor, ...]:
+        torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        total, *reported = compiled(batch)
+        return total, *(tensor.clone() for tensor in reported)  # the next replay of the graph overwrites them
+
+    return call
 
 
 def _to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
@@ -188,20 +240,26 @@ class _Moments:
         """Which parameters have gradients, these within the bound, and their global norm before."""
         used = [k for k, p in enumerate(self.parameters) if p.grad is not None]
         gradients = [p.grad for p in self.parameters if p.grad is not None]
-        norm: Tensor = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients]))
-        if clip_norm is not None and not norm <= clip_norm:  # NaN too
-            factor = norm / clip_norm
-            for gradient in gradients:
-                gradient.div_(factor)
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        if clip_norm is not None and (_reading_waits(norm) or not norm <= clip_norm):  # NaN too
+            torch._foreach_div_(gradients, (norm / clip_norm).clamp_min(1.0))  # a division by 1 changes nothing
         return used, gradients, norm
 
 
-class FusedAdam(_Moments):
-    """Adam with a bound on the global gradient norm, as one fused kernel."""
+def _reading_waits(tensor: Tensor) -> bool:
+    """Whether the host would wait for a device if it read a number of this tensor."""
+    return tensor.device.type != "cpu"
 
-    def __init__(self, parameters: Iterable[nn.Parameter], optim: Adam) -> None:
-        super().__init__(parameters)
+
+class FusedAdam(_Moments):
+    """Adam with a bound on the global gradient norm, as one fused kernel for all parameters of the same rate."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], optim: Adam, head: Iterable[nn.Parameter] = ()) -> None:
+        apart = list(head)  # whose learning rate has the factor `head_rate`
+        super().__init__([*parameters, *apart])
         self.optim = optim
+        scaled = {id(parameter) for parameter in apart}
+        self._factors = [optim.head_rate if id(p) in scaled else 1.0 for p in self.parameters]
         self._updates = torch.zeros(len(self.parameters), device=self.parameters[0].device)  # for each, steps made
         self._counters = list(self._updates.unbind())  # views of it
 
@@ -222,22 +280,25 @@ class FusedAdam(_Moments):
         eps = optim.eps
         if optim.eps_form == "keras":  # deviates: D03
             eps /= math.sqrt(1.0 - optim.beta2**self.updates)
-        adam(
-            [self.parameters[k] for k in used],
-            gradients,
-            [self.mean[k] for k in used],
-            [self.square[k] for k in used],
-            [],
-            [self._counters[k] for k in used],
-            fused=True,
-            lr=learning_rate,
-            beta1=optim.beta1,
-            beta2=optim.beta2,
-            weight_decay=0.0,
-            eps=eps,
-            amsgrad=False,
-            maximize=False,
-        )
+        for factor in sorted(set(self._factors)):
+            rows = [row for row, k in enumerate(used) if self._factors[k] == factor]
+            group = [used[row] for row in rows]
+            adam(
+                [self.parameters[k] for k in group],
+                [gradients[row] for row in rows],
+                [self.mean[k] for k in group],
+                [self.square[k] for k in group],
+                [],
+                [self._counters[k] for k in group],
+                fused=True,
+                lr=learning_rate * factor,
+                beta1=optim.beta1,
+                beta2=optim.beta2,
+                weight_decay=0.0,
+                eps=eps,
+                amsgrad=False,
+                maximize=False,
+            )
         increment_version(self.parameters)  # the kernel itself does not mark them as changed
         return norm
 

@@ -2,12 +2,18 @@
 
     observe (FrameStack) → choose (ε-greedy) → step the environment → hand out the transition → observe
 
+One step of every environment is a round. Environments step one after the other, or in threads; the transitions come
+in the order of the environments either way, and nothing depends on which thread was faster.
+
 Training, evaluation, the page and the measurements all play by `Rollout`. They differ in the generators that decide
 about ε, in how actions are chosen (`Actor.greedy`, or by a criterion), and in what they do with the transitions.
 """
 
 from __future__ import annotations
 
+import queue
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -17,6 +23,7 @@ from torch import Tensor
 
 from c2d.envs.spec import Environment, EnvSpec
 from c2d.nets.network import ValueNetwork
+from c2d.replay.buffer import to_device
 from c2d.returns.bellman import greedy, q_values
 from c2d.types import Phi, ResetFrame, ReturnDist, Step
 
@@ -68,7 +75,7 @@ class Actor:
 
     @torch.inference_mode()
     def greedy(self, obs: np.ndarray) -> np.ndarray:
-        """The action of largest expected real return. [B, *obs] -> [B]"""
+        """The action of largest expected real return: the one wait for the device in acting. [B, *obs] -> [B]"""
         return greedy(q_values(self._law(obs), self.phi)).cpu().numpy()
 
     @torch.inference_mode()
@@ -78,14 +85,14 @@ class Actor:
         return self.phi.back(law.atoms), law.log_probs.exp()
 
     def _law(self, obs: np.ndarray) -> ReturnDist:
-        law: ReturnDist = self.network(torch.from_numpy(obs).to(self.device), "act", self.noise)
+        law: ReturnDist = self.network(to_device({"obs": obs}, self.device)["obs"], "act", self.noise)
         return law
 
 
 def epsilon_greedy(
     observations: Sequence[np.ndarray],  # B × [*obs]
     rngs: Sequence[np.random.Generator],  # of each row; may be the same one
-    epsilon: float,
+    epsilon: float | Sequence[float],  # one for all rows, or one for each
     actions: int,
     choose: Choose | None,  # None only with ε = 1
     every_row: bool = False,
@@ -95,7 +102,8 @@ def epsilon_greedy(
     `choose` is called once: for the rows whose answer is used, and not at all if there are none; with `every_row`,
     for all of them.
     """
-    drawn = [int(rng.integers(actions)) if rng.random() < epsilon else None for rng in rngs]
+    each = [epsilon] * len(rngs) if isinstance(epsilon, float | int) else epsilon
+    drawn = [int(rng.integers(actions)) if rng.random() < eps else None for rng, eps in zip(rngs, each, strict=True)]
     rows = [row for row, action in enumerate(drawn) if every_row or action is None]
     chosen: dict[int, int] = {}
     if rows:
@@ -122,13 +130,28 @@ class Stream:
         self.stack = FrameStack(env.spec)
         self.action: int | None = None  # chosen, and not carried out yet
         self.random = False
+        self.result: Step | Exception | None = None  # of an environment that has stepped, until it is handed out
+        self.since: float | None = None  # when the step began that it is making now
+        self.done = threading.Event()  # set when a thread has finished the step
 
     def reset(self) -> ResetFrame:
         """Begin a new game."""
         opening = self.env.reset()
         self.stack.reset(opening)
-        self.action = None
+        self.action = self.result = None
         return opening
+
+    def carry_out(self) -> None:
+        """Step the environment by the chosen action; `result` then is its step, or why there is none."""
+        assert self.action is not None
+        self.since = time.monotonic()
+        try:
+            self.result = self.env.step(self.action)
+        except Exception as error:
+            self.result = error
+        finally:
+            self.since = None
+            self.done.set()
 
 
 class Rollout:
@@ -139,8 +162,13 @@ class Rollout:
         choose: Choose | None,  # None: only random play, ε = 1
         streams: Sequence[Stream] = (),
         every_row: bool = False,  # `choose` sees the observations of all streams, even where a random action is taken
+        threads: int = 0,  # that step the environments; 0: the calling one does
     ) -> None:
         self.choose, self.streams, self.every_row = choose, list(streams), every_row
+        self._tasks: queue.SimpleQueue[Stream | None] | None = queue.SimpleQueue() if threads else None
+        self._launched: set[Stream] = set()  # given to the threads in this round, and not handed out
+        for number in range(threads):  # daemons: an environment that hangs does not keep the process
+            threading.Thread(target=_work, args=(self._tasks,), name=f"environments {number}", daemon=True).start()
 
     def add(self, env: Environment, rng: np.random.Generator) -> Stream:
         """One more stream, in the last place."""
@@ -151,28 +179,53 @@ class Rollout:
         """Close an environment; the streams behind it move up."""
         self.streams.pop(stream).env.close()
 
-    def step(self, epsilon: float) -> Iterator[Transition]:
-        """One agent step of every stream, in their order. Exhaust the iterator: each stream steps as it is asked for.
+    @property
+    def at_rest(self) -> bool:
+        """Whether every step that an environment has made was handed out."""
+        return not self._launched and all(stream.result is None for stream in self.streams)
+
+    def launch(self, epsilon: float | Sequence[float]) -> None:
+        """Decide, and let the threads carry it out from now on; `step` hands out what comes of it."""
+        self.decide(epsilon)
+        if self._tasks is None:
+            return
+        for stream in self.streams:
+            if stream.action is not None and stream.result is None and stream not in self._launched:
+                stream.done.clear()
+                self._launched.add(stream)
+                self._tasks.put(stream)
+
+    def step(self, epsilon: float | Sequence[float]) -> Iterator[Transition]:
+        """One agent step of every stream, in their order. Exhaust the iterator: streams step as they are asked for.
 
         While a transition is handed out, its stream's `stack` still shows the observation that was acted on. If an
-        environment or the consumer fails, the streams that have not finished keep their actions, and the next call
-        finishes this round with them. The error then carries a note that names the stream, if there are several.
+        environment fails, the others make their step, and then its error is raised with a note that names it. If it or
+        the consumer fails, streams that have not finished keep their actions, and the next call finishes this round.
         """
-        self.decide(epsilon)
+        self.launch(epsilon)
+        failed: Exception | None = None
         for number, stream in enumerate(self.streams):
             if stream.action is None:
                 continue  # done before this round was interrupted
-            try:
-                step = stream.env.step(stream.action)
-            except Exception as error:
+            if stream in self._launched:
+                stream.done.wait()
+                self._launched.discard(stream)
+            elif stream.result is None:
+                stream.carry_out()
+            if isinstance(stream.result, Exception):
+                error, stream.result = stream.result, None
                 if len(self.streams) > 1:
                     error.add_note(f"environment {number} of {len(self.streams)}: {stream.env.spec.name}")
-                raise
-            yield Transition(number, stream.action, stream.random, step)
-            stream.stack.update(step)
-            stream.action = None
+                failed = failed or error
+                continue
+            assert stream.result is not None
+            yield Transition(number, stream.action, stream.random, stream.result)
+            stream.stack.update(stream.result)
+            stream.action = stream.result = None
+        if failed is not None:
+            raise failed
 
-    def decide(self, epsilon: float) -> None:
+    def decide(self, epsilon: float | Sequence[float]) -> None:
         """Choose an action for every stream, unless a round is still to be finished."""
         streams = self.streams
         if not streams or any(stream.action is not None for stream in streams):
@@ -189,5 +242,20 @@ class Rollout:
             stream.action, stream.random = action, random
 
     def close(self) -> None:
+        """Close the environments, except for one that is still in the middle of a step after some seconds."""
+        if self._tasks is not None:
+            self._tasks.put(None)
+        deadline = time.monotonic() + _LAST_STEP
         for stream in self.streams:
-            stream.env.close()
+            if stream not in self._launched or stream.done.wait(max(deadline - time.monotonic(), 0.0)):
+                stream.env.close()
+
+
+_LAST_STEP = 5.0  # seconds that an environment has to finish its step when all are closed
+
+
+def _work(tasks: queue.SimpleQueue[Stream | None]) -> None:
+    """Step the streams that are handed in, until None comes."""
+    while (stream := tasks.get()) is not None:
+        stream.carry_out()
+    tasks.put(None)  # for the next thread

@@ -26,17 +26,25 @@ from c2d.training.session import Session
 QUIET = 0.5  # load average up to which the machine counts as idle
 
 
-def gflops(threads: int, seconds: float, size: int = 1024) -> float:
+def finish(device: str) -> None:
+    """Wait until a GPU has done what it was asked to: else a clock would show how long asking took."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def gflops(threads: int, seconds: float, size: int = 1024, device: str = "cpu") -> float:
     """Best rate of float32 products of square matrices, in 10⁹ operations per second."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    left, right, out = torch.rand(size, size), torch.rand(size, size), torch.empty(size, size)
+    left, right, out = (torch.rand(size, size, device=device) for _ in range(3))
     best, end = 0.0, time.perf_counter() + seconds
     try:
         while not best or time.perf_counter() < end:
+            finish(device)
             start = time.perf_counter()
             for _ in range(4):
                 torch.mm(left, right, out=out)
+            finish(device)
             best = max(best, 4 * 2 * size**3 / (time.perf_counter() - start) / 1e9)
     finally:
         torch.set_num_threads(before)
@@ -77,9 +85,13 @@ class BareEmulator:
         return steps / spent
 
 
-def calibrate_machine(threads: Iterable[int], bare: BareEmulator | None, seconds: float = 1.5) -> dict[str, Any]:
-    """Rates of matrix products for each number of threads, and of the emulator if there is one."""
+def calibrate_machine(
+    threads: Iterable[int], bare: BareEmulator | None, seconds: float = 1.5, device: str = "cpu"
+) -> dict[str, Any]:
+    """Rates of matrix products for each number of threads, of a GPU, and of the emulator if there is one."""
     result: dict[str, Any] = {"gflops": {str(n): gflops(n, seconds) for n in threads}}
+    if device != "cpu":
+        result["device_gflops"] = gflops(1, seconds, 4096, device)
     if bare is not None:
         result["bare_emulator_steps_per_second"] = bare.steps_per_second(seconds)
     return result
@@ -95,14 +107,14 @@ HISTORY = 2_000  # random steps before the first update
 _SLICE = 100  # agent steps by which the emulators take turns
 _LEAST_UPDATES = 8  # for quartiles, however short the window
 
-# stage -> (an object of a Session, its method)
-_STAGES: dict[str, tuple[Callable[[Session], Any], str]] = {
-    "emulate": (lambda session: session.env, "step"),
-    "act": (lambda session: session.rollout, "decide"),
-    "stack": (lambda session: session.rollout.streams[0].stack, "update"),
-    "store": (lambda session: session.replay, "add"),
-    "sample": (lambda session: session.replay, "sample"),
-    "update": (lambda session: session.learner, "update"),
+# stage -> (objects of a Session, their method)
+_STAGES: dict[str, tuple[Callable[[Session], list[Any]], str]] = {
+    "emulate": (lambda session: [stream.env for stream in session.rollout.streams], "step"),
+    "act": (lambda session: [session.rollout], "decide"),
+    "stack": (lambda session: [stream.stack for stream in session.rollout.streams], "update"),
+    "store": (lambda session: [session.replay], "add"),
+    "sample": (lambda session: [session.replay], "sample"),
+    "update": (lambda session: [session.learner], "update"),
 }
 
 
@@ -117,12 +129,12 @@ class Window(NamedTuple):
         return self.steps / self.seconds
 
 
-def loop_config(env: str, recipe: str = "c2d") -> Config:
+def loop_config(env: str, recipe: str = "c2d", envs: int = 1, **overrides: Any) -> Config:
     """What `c2d train` runs late in training, when the network chooses nearly every action.
 
     The replay is smaller, but compressed if that of training is.
     """
-    config = default_config(env, recipe)
+    config = default_config(env, recipe, **overrides)
     frame_bytes = spec_of(config.env, config.rules).frame_bytes
     compress = compressed(frame_bytes, config.recipe.schedule.replay_capacity, config.compress_replay)
     schedule = replace(
@@ -131,26 +143,34 @@ def loop_config(env: str, recipe: str = "c2d") -> Config:
         replay_capacity=CAPACITY,
         epsilon_initial=config.recipe.schedule.epsilon_min,
     )
-    config = replace(config, recipe=replace(config.recipe, schedule=schedule), compress_replay=compress)
+    config = replace(config, recipe=replace(config.recipe, schedule=schedule, envs=envs), compress_replay=compress)
     validate(config)
     return config
 
 
 def window(session: Session, seconds: float, least_updates: int = 1) -> Window:
-    """Advance by whole update periods until the time is up."""
-    period, first, began = session.schedule.update_period, session.step, time.perf_counter()
+    """Advance by whole update periods until the time is up, and the device has finished."""
+    period, first = session.schedule.update_period, session.step
+    finish(session.config.device)
+    began = time.perf_counter()
     while time.perf_counter() - began < seconds or session.step - first < least_updates * period:
         for _ in range(period):
             session.advance()
+    finish(session.config.device)
     return Window(session.step - first, time.perf_counter() - began)
 
 
 def stages(session: Session, seconds: float) -> dict[str, dict[str, float]]:
-    """Milliseconds per call of each stage within the running loop. Acting includes the frame stack."""
+    """Milliseconds of each stage within the running loop: per agent step, or per update. Acting includes the stack.
+
+    With a GPU, each stage is waited for: the stages do not overlap, as they do in `window`.
+    """
     with _clocks(session) as spent:
         window(session, seconds, _LEAST_UPDATES)
     stack = spent.pop("stack")
-    spent["act"] = [act + push for act, push in zip(spent["act"], stack, strict=True)]
+    envs = len(session.rollout.streams)  # which act together: a step's share of the time
+    rounds = [sum(stack[first : first + envs]) for first in range(0, len(stack), envs)]
+    spent["act"] = [(act + push) / envs for act, push in zip(spent["act"], rounds, strict=True)]
     return {f"{name}_ms": summary(times) for name, times in spent.items()}
 
 
@@ -189,6 +209,11 @@ def peak_memory_mb() -> float:
     return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
+def device_memory_mb(device: str) -> float | None:
+    """Most memory that tensors on the GPU have held so far; None if there is none in use."""
+    return torch.cuda.max_memory_allocated(device) / (1 << 20) if torch.device(device).type == "cuda" else None
+
+
 def _play(step: Callable[[int], Any], choices: list[int]) -> float:
     began = time.perf_counter()
     for choice in choices:
@@ -200,20 +225,23 @@ def _play(step: Callable[[int], Any], choices: list[int]) -> float:
 def _clocks(session: Session) -> Iterator[dict[str, list[float]]]:
     """A clock around each stage, removed afterwards."""
     spent: dict[str, list[float]] = {name: [] for name in _STAGES}
-    for name, (part, method) in _STAGES.items():
-        owner = part(session)
-        setattr(owner, method, _clocked(getattr(owner, method), spent[name]))
+    for name, (parts, method) in _STAGES.items():
+        for owner in parts(session):
+            setattr(owner, method, _clocked(getattr(owner, method), spent[name], session.config.device))
     try:
         yield spent
     finally:
-        for part, method in _STAGES.values():
-            delattr(part(session), method)
+        for parts, method in _STAGES.values():
+            for owner in parts(session):
+                delattr(owner, method)
 
 
-def _clocked(method: Callable[..., Any], spent: list[float]) -> Callable[..., Any]:
+def _clocked(method: Callable[..., Any], spent: list[float], device: str) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
+        finish(device)
         began = time.perf_counter()
         result = method(*arguments)
+        finish(device)
         spent.append(time.perf_counter() - began)
         return result
 

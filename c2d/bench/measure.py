@@ -16,9 +16,11 @@ from typing import Any
 
 import torch
 
+from c2d.agents.build import check_device
 from c2d.bench.loop import (
     BareEmulator,
     calibrate_machine,
+    device_memory_mb,
     emulation,
     gflops,
     load_average,
@@ -42,20 +44,30 @@ _LONGEST_STAGE = 8.0
 _RECIPE_STAGES = 4.0  # seconds for the stages of each of all recipes, before the windows
 
 
-def default_threads() -> tuple[int, ...]:
-    """1 and 2, for comparison with other machines, and all cores."""
+def default_threads(device: str = "cpu") -> tuple[int, ...]:
+    """1 and 2, for comparison with other machines, and all cores. A GPU leaves the CPU too little for more than 1."""
+    if device != "cpu":
+        return (1,)
     cores = os.cpu_count() or 1
     return tuple(sorted({1, min(2, cores), cores}))
 
 
-def describe(env: str, recipe: str, threads: tuple[int, ...]) -> tuple[Config, dict[str, Any]]:
+def describe(
+    env: str, recipe: str, threads: tuple[int, ...], device: str = "cpu", compile: str = "off", envs: int = 1
+) -> tuple[Config, dict[str, Any]]:
     """The config to measure, and facts about machine and versions. Quick: errors show before anything is measured."""
-    config = loop_config(env, recipe)
+    config = loop_config(env, recipe, envs, device=device, compile=compile)
+    check_device(device)
+    gpu = {}
+    if torch.device(device).type == "cuda":
+        gpu = {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
     facts = {
         "env": config.env,
         "recipe": config.recipe_name,
+        "envs": envs,
         "versions": versions(),
-        "machine": machine(max(threads)),
+        "machine": {**machine(max(threads)), "device": device, **gpu},
+        "compile": compile,
         "time": time.time(),
         "load_average": load_average(),
     }
@@ -74,7 +86,7 @@ def measure(config: Config, threads: tuple[int, ...], seconds: float) -> dict[st
     bare = BareEmulator(resolve(config.env).key, config.rules) if isinstance(config.rules, AtariRules) else None
     calibrated = tuple(sorted({1, min(2, os.cpu_count() or 1), *threads}))
     brief, before = min(seconds, _LONGEST_CALIBRATION), torch.get_num_threads()
-    first = calibrate_machine(calibrated, bare, brief)
+    first = calibrate_machine(calibrated, bare, brief, config.device)
     try:
         measured = [_measure_one(config, bare, count, seconds) for count in threads]
     finally:
@@ -83,7 +95,7 @@ def measure(config: Config, threads: tuple[int, ...], seconds: float) -> dict[st
         "window_seconds": seconds,
         "calibration_before": first,
         "measurements": measured,
-        "calibration_after": calibrate_machine(calibrated, bare, brief),
+        "calibration_after": calibrate_machine(calibrated, bare, brief, config.device),
     }
 
 
@@ -105,6 +117,7 @@ def _measure_one(config: Config, bare: BareEmulator | None, threads: int, second
         **inside,
         "loop_steps_per_second": windows,
         "peak_memory_mb": peak_memory_mb(),
+        "device_memory_mb": device_memory_mb(config.device),
     }
 
 
@@ -112,11 +125,18 @@ def _measure_one(config: Config, bare: BareEmulator | None, threads: int, second
 
 
 def measure_recipes(
-    names: Sequence[str], env: str, padding: str | None, threads: int, seconds: float
+    names: Sequence[str],
+    env: str,
+    padding: str | None,
+    threads: int,
+    seconds: float,
+    device: str = "cpu",
+    compile: str = "off",
 ) -> Iterator[dict[str, Any]]:
     """One dictionary of results per recipe."""
     for name in names:
         request = {"recipe": name, "env": env, "padding": padding, "threads": threads, "seconds": seconds}
+        request |= {"device": device, "compile": compile}
         process = subprocess.run(
             [sys.executable, "-m", "c2d.bench.measure"], input=json.dumps(request), capture_output=True, text=True
         )
@@ -126,12 +146,12 @@ def measure_recipes(
 
 
 def flops_of_update(session: Session) -> int:
-    """Operations of matrix products and convolutions in one update, which is carried out."""
+    """Operations of matrix products and convolutions in one update, counted as it is without a compiler."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    batch = session.replay.sample(session.schedule.batch_size, session.sampling)
+    batch = session.replay.sample(session.schedule.batch_size, session.sampling, session.config.device)
     with FlopCounterMode(display=False) as counter:
-        session.learner.update(batch)
+        session.learner.losses(batch)[0].backward()  # type: ignore[no-untyped-call]
     flops: int = counter.get_total_flops()
     return flops
 
@@ -141,7 +161,8 @@ def _measure_recipe(request: dict[str, Any]) -> dict[str, Any]:
 
     keep_memory()
     torch.set_num_threads(request["threads"])
-    config = loop_config(request["env"], request["recipe"])
+    device = request["device"]
+    config = loop_config(request["env"], request["recipe"], device=device, compile=request["compile"])
     encoder = config.recipe.encoder
     if request["padding"] is not None and isinstance(encoder, Nature):
         config = replace(config, recipe=replace(config.recipe, encoder=replace(encoder, padding=request["padding"])))
@@ -150,7 +171,7 @@ def _measure_recipe(request: dict[str, Any]) -> dict[str, Any]:
     window(session, 0.0, least_updates=5)  # during the first updates PyTorch selects kernels
     inside = stages(session, min(_RECIPE_STAGES, request["seconds"]))
     rates = [window(session, request["seconds"]).steps_per_second for _ in range(2)]
-    rate = gflops(request["threads"], min(0.7, request["seconds"]))
+    rate = gflops(request["threads"], min(0.7, request["seconds"]), 1024 if device == "cpu" else 4096, device)
     gflop = flops_of_update(session) / 1e9
     return {
         **request,
@@ -162,6 +183,7 @@ def _measure_recipe(request: dict[str, Any]) -> dict[str, Any]:
         "act_ms": inside["act_ms"]["median"],
         "sample_ms": inside["sample_ms"]["median"],
         "peak_memory_mb": peak_memory_mb(),
+        "device_memory_mb": device_memory_mb(device),
         "parameters": parameter_count(session.learner.online),
     }
 

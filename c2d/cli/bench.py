@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from c2d.cli.settings import options
 from c2d.errors import UserError
@@ -28,10 +28,16 @@ class BenchOptions:
     """Recipe to measure; all: every recipe, with the largest of --threads."""
     padding: str | None = None
     """With --recipe all: valid or same for the convolutions of every recipe; None: each recipe's own."""
+    envs: int = 1
+    """Environments that play in lock-step, as for c2d train."""
     seconds: float = 20.0
     """Length of each of the three windows in which the whole loop is measured."""
     threads: str | None = None
-    """Numbers of CPU threads to measure with, such as 1,2; None: 1, 2 and all cores."""
+    """Numbers of CPU threads to measure with, such as 1,2; None: 1, 2 and all cores, with a GPU 1."""
+    device: str = "cpu"
+    """Where networks live: cpu, cuda, cuda:1, ..."""
+    compile: Literal["off", "default", "reduce-overhead"] = "off"
+    """Mode of torch.compile for updates, as for c2d train."""
     json: str | None = None
     """File for the results as JSON; None: no file."""
 
@@ -51,11 +57,13 @@ def main(arguments: Sequence[str]) -> None:
     from c2d.bench.loop import QUIET
     from c2d.bench.measure import default_threads, describe, estimated_seconds, measure
 
-    threads = default_threads() if chosen.threads is None else _thread_counts(chosen.threads)
+    threads = default_threads(chosen.device) if chosen.threads is None else _thread_counts(chosen.threads)
+    if chosen.recipe == "all" and chosen.envs != 1:
+        raise UserError("--envs is for one recipe; accepted: 1 with --recipe all")
     if chosen.recipe == "all":
         _all_recipes(chosen, max(threads), file)
         return
-    config, facts = describe(chosen.env, chosen.recipe, threads)
+    config, facts = describe(chosen.env, chosen.recipe, threads, chosen.device, chosen.compile, chosen.envs)
     print(headline(facts), flush=True)
     load = facts["load_average"]
     if load is not None and load > QUIET:
@@ -77,13 +85,14 @@ def _all_recipes(chosen: BenchOptions, threads: int, file: Path | None) -> None:
 
     if chosen.padding not in (None, "valid", "same"):
         raise UserError(f'--padding is "{chosen.padding}"; accepted: valid, same')
-    _, facts = describe(chosen.env, "c2d", (threads,))
+    _, facts = describe(chosen.env, "c2d", (threads,), chosen.device, chosen.compile)
     print(headline({**facts, "recipe": "all"}), flush=True)
     titles = ("recipe", "weights", "whole loop, steps/s", "update, ms", "act, ms", "sample, ms", "memory, MB",
               "GFLOP/update", "GEMM")  # fmt: skip
     print(f"| {' | '.join(titles)} |\n" + "|---" * len(titles) + "|")
     measured = []
-    for row in measure_recipes(list(RECIPES), chosen.env, chosen.padding, threads, chosen.seconds):
+    how = (threads, chosen.seconds, chosen.device, chosen.compile)
+    for row in measure_recipes(list(RECIPES), chosen.env, chosen.padding, *how):
         measured.append(row)
         cells = [row["recipe"], f"{row['parameters']:,}", ", ".join(map(_three_digits, row["steps_per_second"]))]
         cells += [f"{row[key]:.2f}" for key in ("update_ms", "act_ms", "sample_ms")]
@@ -105,9 +114,13 @@ def headline(facts: dict[str, Any]) -> str:
         facts["machine"],
         ", ".join(f"{name} {number}" for name, number in facts["versions"].items()),
     )
+    device = "" if where["device"] == "cpu" else f" --device {where['device']}"
+    how = "" if facts["compile"] == "off" else f" --compile {facts['compile']}"
+    how += f" --envs {facts['envs']}" if facts.get("envs", 1) > 1 else ""
+    gpu = f", {where['gpu']}, CUDA {where['cuda']}" if "gpu" in where else ""
     return (
-        f"c2d bench --env {facts['env']} --recipe {facts['recipe']} | {names} | "
-        f"{where['cpu']}, {where['cores']} cores, {where['system']}"
+        f"c2d bench --env {facts['env']} --recipe {facts['recipe']}{device}{how} | {names} | "
+        f"{where['cpu']}, {where['cores']} cores, {where['system']}{gpu}"
     )
 
 
@@ -125,6 +138,9 @@ def table_rows(result: dict[str, Any]) -> list[TableRow]:
     add("matrix product 1024², before / after", "GFLOPS", [products[n] for n in counts])
     for n in products.keys() - counts:  # for comparison with other machines
         add(f"  with {plural(int(n), 'thread')}", "GFLOPS", [products[n]] * len(counts))
+    if "device_gflops" in before:
+        on_gpu = f"{before['device_gflops']:.0f} / {after['device_gflops']:.0f}"
+        add("matrix product 4096² on the GPU, before / after", "GFLOPS", [on_gpu] * len(counts))
     if "bare_emulator_steps_per_second" in before:
         bare = (calibration["bare_emulator_steps_per_second"] for calibration in (before, after))
         add(
@@ -150,6 +166,8 @@ def table_rows(result: dict[str, Any]) -> list[TableRow]:
     add(
         "peak memory so far, with a nearly empty replay", "MB", [f"{entry['peak_memory_mb']:.0f}" for entry in measured]
     )
+    if measured[0].get("device_memory_mb") is not None:
+        add("peak memory of tensors on the GPU", "MB", [f"{entry['device_memory_mb']:.0f}" for entry in measured])
     return table
 
 

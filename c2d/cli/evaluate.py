@@ -69,23 +69,26 @@ class EvaluateOptions:
     device: str = "cpu"
     """Device of the network: cpu, cuda or cuda:1."""
     threads: int | None = None
-    """CPU threads for the network; None: all cores."""
+    """CPU threads for the network. Default: all cores, or 1 for a small network, as for c2d train."""
 
 
 def main(arguments: Sequence[str]) -> None:
     chosen = options(EvaluateOptions, list(arguments), "c2d evaluate", DESCRIPTION)
     _check(chosen)
-    from c2d.agents.build import prepare_torch
+    import torch
+
+    from c2d.agents.build import check_device, default_threads
     from c2d.evaluation.loaded_run import open_run
     from c2d.evaluation.play import PlaySettings
     from c2d.evaluation.statistics import summarize
     from c2d.recipes.user_code import trust
 
     addons = EvaluationAddons(chosen)
-    prepare_torch(chosen.device, chosen.threads)
+    check_device(chosen.device)
     for name in (*chosen.trust, chosen.phi or ""):
         trust(name)
     subject = open_run(chosen.run, chosen.env, chosen.device, chosen.cap_steps)
+    torch.set_num_threads(chosen.threads or default_threads(subject.config.recipe, subject.agent.spec))
     epsilon = subject.config.recipe.schedule.epsilon_eval if chosen.epsilon is None else chosen.epsilon
     print(printable(headline(subject, chosen, epsilon)))
     if subject.trained_here() is False:

@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "ledger": ("c2d.cli.reports:ledger", "list every number and claim of the paper, and ours"),
 }
+SPINS = "1000"  # about 25 µs; most waits within an update are shorter
 EXAMPLES = """examples:
   c2d train minatar/breakout --iterations 10     a small game, minutes on a laptop
   c2d train gym/CartPole-v1                      any Gymnasium environment with discrete actions
@@ -79,8 +80,20 @@ def _run(words: list[str]) -> int:
     return 0
 
 
+def wait_briefly() -> None:
+    """Let threads that wait for each other sleep soon, unless the environment says how they wait.
+
+    By default those of libgomp, which PyTorch loads, try 300,000 times first, for milliseconds, and meanwhile hold the
+    cores that the threads they wait for need: training with all cores almost stops while another program uses one
+    (docs/results/threads.md). The library reads this when it is loaded, so it must come before `import torch`.
+    """
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
+        os.environ["GOMP_SPINCOUNT"] = SPINS
+
+
 def entry() -> None:
     """The installed command."""
+    wait_briefly()
     sys.exit(main())
 
 

@@ -25,8 +25,9 @@ USAGE = """usage: c2d resume RUN [--iterations N] [--env NAME] [--trust NAME] [-
 Resume a run from its last checkpoint, as if it had never stopped. RUN is a directory written by `c2d train`.
 
   --iterations N     train up to N iterations in total; may be more than before
-  --threads N        CPU threads; may differ from before, but then results may differ by rounding
-  --device D         likewise
+  --threads N        CPU threads, by default as many as at the start; with others, results may differ by rounding
+  --device D, --compile MODE
+                     likewise
   --env MODULE:CLASS required again for your own class: code is never imported because a file names it
   --trust MODULE:CLASS
                      likewise for your own part, such as a head; can be given several times
@@ -110,6 +111,10 @@ class VerifyResumeOptions:
     """Agent steps of the whole run."""
     kills: int = 2
     """Number of times the run is killed, at evenly spaced steps."""
+    envs: int = 1
+    """Environments of the run."""
+    overlap: bool = False
+    """Environments step while the learner updates."""
     seed: int = 1
     """Seed of the run."""
     threads: int = 1
@@ -156,10 +161,16 @@ def _verify(chosen: VerifyResumeOptions, where: Path) -> bool:
         iterations=2,
         tensorboard=False,
         checkpoint=Checkpointing(every_steps=max(chosen.steps // 9, 7), every_minutes=0.0),
-        recipe=dataclasses.replace(config.recipe, schedule=schedule),
+        recipe=dataclasses.replace(config.recipe, schedule=schedule, envs=chosen.envs, overlap=chosen.overlap),
     )
+    validate(config)
     kills = [round(2 * length * (k + 1) / (chosen.kills + 1)) for k in range(chosen.kills)]
-    print(f"verifying exact resume: {config.env}, recipe {chosen.recipe}, seed {chosen.seed}, {2 * length} steps")
+    several = f", {chosen.envs} environments" if chosen.envs > 1 else ""
+    overlap = ", overlapping" if chosen.overlap else ""
+    print(
+        f"verifying exact resume: {config.env}{several}{overlap}, recipe {chosen.recipe}, seed {chosen.seed}, "
+        f"{2 * length} steps"
+    )
     comparisons = verification.verify(config, kills, where, print)
     rows = [(c.part, c.straight, c.resumed, "equal" if c.equal else "DIFFERENT") for c in comparisons]
     print("\n" + "\n".join(text_table([("part", "uninterrupted", "killed and resumed", ""), *rows], left=4)))

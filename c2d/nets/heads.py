@@ -67,6 +67,24 @@ def _noisy_linear(
     return torch.addcmul(F.linear(x, weight, bias), noisy, outward)
 
 
+class NormalizedLinear(nn.Module):
+    """A dense layer and layer normalization of its outputs (Ba et al. 2016)."""
+
+    def __init__(self, linear: PlainLinear | NoisyLinear, outputs: int) -> None:
+        super().__init__()
+        self.linear, self.norm = linear, LayerNorm(outputs)
+
+    def forward(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:  # [..., D] -> [..., D']
+        normalized: Tensor = self.norm(self.linear(x, rng))
+        return normalized
+
+
+class LayerNorm(nn.LayerNorm):
+    """PyTorch's, whose parameters start at 1 and 0."""
+
+    constants = ("weight", "bias")
+
+
 class CosineEmbedding(nn.Module):
     """φ_j(τ) = ReLU(Σ_i cos(πiτ) w_ij + b_j), i = 1 … n (Dabney et al. 2018, Eq. 4, with i from 1 as in Dopamine)."""
 
@@ -85,11 +103,17 @@ class Style(NamedTuple):
 
     dueling: bool = False
     noise: float | None = None  # σ₀; None: plain weights
+    layer_norm: bool = False
 
     def linear(self, inputs: int, outputs: int) -> PlainLinear | NoisyLinear:
         if self.noise is None:
             return PlainLinear(inputs, outputs)
         return NoisyLinear(inputs, outputs, self.noise)
+
+    def hidden(self, inputs: int, outputs: int) -> PlainLinear | NoisyLinear | NormalizedLinear:
+        """A dense layer that a ReLU follows."""
+        linear = self.linear(inputs, outputs)
+        return NormalizedLinear(linear, outputs) if self.layer_norm else linear
 
 
 class Output(nn.Module):
@@ -152,7 +176,7 @@ class ScalarHead(Head):
 
     def __init__(self, features: int, actions: int, style: Style, hidden: int = 512) -> None:
         super().__init__()
-        self.dense = style.linear(features, hidden)
+        self.dense = style.hidden(features, hidden)
         self.output = Output(hidden, actions, 1, style)
 
     def forward(
@@ -176,7 +200,7 @@ class CategoricalHead(Head):
         hidden: int = 512,
     ) -> None:
         super().__init__()
-        self.dense = style.linear(features, hidden)
+        self.dense = style.hidden(features, hidden)
         self.output = Output(hidden, actions, atoms, style)
         self.grid: Tensor
         self.register_buffer("grid", torch.linspace(v_min, v_max, atoms), persistent=False)  # [N]
@@ -193,7 +217,7 @@ class QuantileHead(Head):
 
     def __init__(self, features: int, actions: int, style: Style, atoms: int = 200, hidden: int = 512) -> None:
         super().__init__()
-        self.dense = style.linear(features, hidden)
+        self.dense = style.hidden(features, hidden)
         self.output = Output(hidden, actions, atoms, style)
         self.taus: Tensor
         self.register_buffer("taus", (torch.arange(atoms) + 0.5) / atoms, persistent=False)  # [N]
@@ -212,7 +236,7 @@ class QuantileFunction(nn.Module):
     def __init__(self, features: int, actions: int, style: Style, cosines: int, hidden: int) -> None:
         super().__init__()
         self.embedding = CosineEmbedding(cosines, features)
-        self.dense = style.linear(features, hidden)
+        self.dense = style.hidden(features, hidden)
         self.output = Output(hidden, actions, 1, style)
 
     def forward(self, features: Tensor, taus: Tensor, rng: torch.Generator | None) -> Tensor:
@@ -350,16 +374,20 @@ class ConjugatedHead(Head):
         hidden: int = 512,
         embedding: int = 512,
         initial_scale: float = 1.0,
+        logit_scale: float = 1.0,
+        fixed_probabilities: bool = False,
         train_alpha: bool = True,
         train_atoms: bool = True,
     ) -> None:
         super().__init__()
-        self.c = c
-        self.dense = style.linear(features, hidden)
-        self.logits = Output(hidden, actions, atoms, style)
+        self.c, self.logit_scale, self.shape = c, logit_scale, (actions, atoms)
+        self.dense = style.hidden(features, hidden)
+        self.logits = None if fixed_probabilities else Output(hidden, actions, atoms, style)
         self.alpha = nn.Parameter(torch.tensor(float(alpha)), requires_grad=train_alpha)
         self.embedding: nn.Module | None = None
         self.support: Output | None = None
+        if fixed_probabilities:
+            embedding = 0  # it would embed a constant
         if train_atoms:
             self.embedding = style.linear(actions * atoms, embedding) if embedding else None
             self.support = Output(embedding + hidden, actions, atoms, style)
@@ -371,13 +399,19 @@ class ConjugatedHead(Head):
         self, features: Tensor, purpose: Purpose, rng: torch.Generator | None = None, like: ReturnDist | None = None
     ) -> ReturnDist:  # [B, D] -> [B, A, N]
         psi = F.relu(self.dense(features, rng))
-        log_probs = self.logits(psi, rng).log_softmax(-1)  # [B, A, N]
+        log_probs = self._log_probs(psi, rng)  # [B, A, N]
         if self.support is None:
             return ReturnDist((self.alpha * self.grid).expand_as(log_probs), log_probs)
         coupled = psi
         if self.embedding is not None:  # the probabilities of all actions together
             coupled = torch.cat((F.relu(self.embedding(log_probs.exp().flatten(1), rng)), psi), 1)
         return ReturnDist(self.alpha * torch.tanh(self.support(coupled, rng) / self.c), log_probs)
+
+    def _log_probs(self, psi: Tensor, rng: torch.Generator | None) -> Tensor:  # [B, hidden] -> [B, A, N]
+        if self.logits is None:
+            return psi.new_full((), -math.log(self.shape[-1])).expand(len(psi), *self.shape)
+        logits: Tensor = self.logits(psi, rng)
+        return (logits if self.logit_scale == 1.0 else logits * self.logit_scale).log_softmax(-1)
 
     def diagnostics(self) -> dict[str, float]:
         """α, the trained scale of the support."""

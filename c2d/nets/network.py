@@ -17,7 +17,7 @@ from c2d.nets.heads import Head
 from c2d.types import Purpose, ReturnDist
 
 Axis = Literal["column", "channel"]
-Norm = Literal["column", "channel", "none"]
+Norm = Literal["column", "channel", "layer", "none"]
 Padding = Literal["valid", "same"]
 Initializer = Literal["glorot", "fan-in", "orthogonal"]
 
@@ -75,6 +75,15 @@ def synchronize(target: nn.Module, online: nn.Module, fraction: float = 1.0) -> 
             tensor.lerp_(online_state[name], fraction)
 
 
+@torch.no_grad()
+def average(mean: nn.Module, online: nn.Module, fraction: float) -> None:
+    """Move a running mean of weights toward the online network. Statistics are copied: they are means already."""
+    for parameter, latest in zip(mean.parameters(), online.parameters(), strict=True):
+        parameter.lerp_(latest, fraction)
+    for buffer, statistic in zip(mean.buffers(), online.buffers(), strict=True):
+        buffer.copy_(statistic)
+
+
 # ---------------------------------------------------------------------------------------------------- normalization
 
 
@@ -129,11 +138,34 @@ class BatchNormReLU(nn.Module):
         return F.relu(y, inplace=True)
 
 
+class LayerNormReLU(nn.Module):
+    """Layer normalization followed by ReLU (Ba et al. 2016): one mean and variance per image, over all its units.
+
+    Gain and bias are per channel. It is the same whatever the pass is for, and needs no other images.
+    """
+
+    constants = ("weight", "bias")  # 1 and 0 at first
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, x: Tensor, purpose: Purpose) -> Tensor:  # [B, C, H, W] -> [B, C, H, W]
+        return F.relu(F.group_norm(x, 1, self.weight, self.bias))
+
+
 class PlainReLU(nn.Module):
     """What follows a convolution without normalization."""
 
     def forward(self, x: Tensor, purpose: Purpose) -> Tensor:
         return F.relu(x, inplace=True)
+
+
+def _activation(norm: Norm, channels: int, width: int) -> nn.Module:
+    if norm == "layer":
+        return LayerNormReLU(channels)
+    return PlainReLU() if norm == "none" else BatchNormReLU(norm, channels, width)
 
 
 # ---------------------------------------------------------------------------------------------------------- encoders
@@ -170,7 +202,7 @@ class ConvEncoder(nn.Module):
                     f"accepted: {other}an environment with larger images (84×84 is usual)"
                 )
             self.convolutions.append(nn.Conv2d(channels, out, kernel, stride))
-            self.activations.append(PlainReLU() if norm == "none" else BatchNormReLU(norm, out, width))
+            self.activations.append(_activation(norm, out, width))
             channels = out
         self.features = channels * height * width
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -204,11 +236,15 @@ class ImpalaEncoder(nn.Module):
     Pooling pads all sides (deviates: D30).
     """
 
-    def __init__(self, obs_shape: tuple[int, ...], scale: int, pixel_scale: float) -> None:
+    def __init__(
+        self, obs_shape: tuple[int, ...], scale: int, pixel_scale: float, norm: Literal["layer", "none"] = "none"
+    ) -> None:
         super().__init__()
         channels, height, width = obs_shape
         self.pixel_scale = pixel_scale
         self.blocks = nn.ModuleList()
+        widths = [width * scale for width in (16, 32, 32) for _ in range(4)]  # before each ReLU, the last one too
+        self.norms = nn.ModuleList(LayerNormReLU(width) for width in (*widths, 32 * scale)) if norm == "layer" else None
         for out in (16 * scale, 32 * scale, 32 * scale):
             layers = [nn.Conv2d(channels, out, 3, padding=1), *(nn.Conv2d(out, out, 3, padding=1) for _ in range(4))]
             self.blocks.append(nn.ModuleList(layers))
@@ -217,13 +253,18 @@ class ImpalaEncoder(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, obs: Tensor, purpose: Purpose) -> Tensor:  # [B, C, H, W] u8 or f32 -> [B, D] f32
+        relus = iter(self.norms or ())
+
+        def relu(x: Tensor) -> Tensor:
+            return F.relu(x) if self.norms is None else next(relus)(x, purpose)
+
         x = channels_last(obs) * self.pixel_scale
         for block in self.blocks:
             first, *residual = list(block.children())
             x = F.max_pool2d(first(x), 3, stride=2, padding=1)
             for one, two in (residual[:2], residual[2:]):
-                x = x + two(F.relu(one(F.relu(x))))
-        return _flatten(F.relu(x))
+                x = x + two(relu(one(relu(x))))
+        return _flatten(relu(x))
 
 
 class MlpEncoder(nn.Module):

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from c2d.errors import UserError, unknown_name
 from c2d.recipes.user_code import imported, is_user_code, require_trusted
+from c2d.validation import NOT_NEGATIVE, POSITIVE
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from c2d.replay.buffer import Sampler
     from c2d.returns.bellman import Bootstrap
     from c2d.returns.losses import Loss
+    from c2d.types import Phi
 
 PARTS: dict[str, dict[str, type[Part]]] = {}  # slot of a recipe -> name on the command line -> declaration
 SLOTS: dict[str, str] = {}  # slot -> what it decides, for the help texts
@@ -117,8 +119,9 @@ class LossSpec(Part, slot="loss", about="how prediction and target are compared"
                 names = f"--loss {part_name(self)} does not fit --head {part_name(recipe.head)}"
                 raise UserError(f"{names}: it needs {PREDICTIONS.get(need, need)}")
 
-    def build(self) -> Loss:
-        raise NotImplementedError(f"{type(self).__name__} has no build(self)")
+    def build(self, phi: Phi) -> Loss:
+        """`phi` is the recipe's, for losses that compare real returns: both laws have their atoms in φ-space."""
+        raise NotImplementedError(f"{type(self).__name__} has no build(self, phi)")
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,41 @@ class OptimizerSpec(Part, slot="optim", about="how weights follow gradients"):
 
     def build(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
         raise NotImplementedError(f"{type(self).__name__} has no build(self, parameters)")
+
+    def build_for(self, encoder: list[nn.Parameter], head: list[nn.Parameter]) -> Optimizer:
+        """For those that tell the two apart; by default they are trained alike."""
+        return self.build([*encoder, *head])
+
+
+# ------------------------------------------------------------------------------------------------------------------ φ
+
+
+@dataclass(frozen=True)
+class PhiSpec:
+    """The homeomorphism φ that squeezes returns."""
+
+    kind: str = "scaled_h"
+    """Which function: identity, h, scaled_h, symlog, asinh, or your own as my_package.my_module:my_phi."""
+    beta: Annotated[float, POSITIVE] = 1.99
+    """β: scale of scaled_h, φ(x) = β·h(x)."""
+    eps: Annotated[float, NOT_NEGATIVE] = 1e-3
+    """ϵ of h(x) = sign(x)(√(1+|x|) − 1) + ϵx."""
+
+    def build(self) -> Phi:
+        """The pair of functions. A user's own is checked to be increasing and to have this inverse."""
+        from c2d.returns.phi import KINDS, check_homeomorphism
+        from c2d.types import Phi
+
+        if self.kind in KINDS:
+            return KINDS[self.kind](self.beta, self.eps)
+        if not is_user_code(self.kind):
+            raise unknown_name("φ", self.kind, KINDS, f"{', '.join(KINDS)}, or your own as my_module:my_phi")
+        require_trusted(self.kind, "φ")
+        phi = imported(self.kind)
+        if not isinstance(phi, Phi):
+            raise UserError(f'φ "{self.kind}" is not a c2d.types.Phi: a pair of functions `to` and `back` on tensors')
+        check_homeomorphism(phi, self.kind)
+        return phi
 
 
 # ----------------------------------------------------------------------------------------------------- by their names

@@ -1,4 +1,4 @@
-"""The parts of recipes: encoders, heads, φ, losses, bootstraps, samplers, optimizers. See `part.py` for what a part is.
+"""The parts of recipes: encoders, heads, losses, bootstraps, samplers, optimizers. See `part.py` for what a part is.
 
 The docstring under each field is its help text on the command line.
 """
@@ -10,9 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from c2d.envs.spec import EnvSpec
-from c2d.errors import UserError, unknown_name
 from c2d.recipes.part import BootstrapSpec, EncoderSpec, HeadSpec, LossSpec, OptimizerSpec, SamplerSpec
-from c2d.recipes.user_code import imported, is_user_code, require_trusted
+from c2d.recipes.part import PhiSpec as PhiSpec
 from c2d.validation import (
     BELOW_ONE,
     COUNT_OR_0,
@@ -49,8 +48,9 @@ EPS = positive(": weights without a gradient need it")
 class Nature(EncoderSpec, name="nature"):
     """The convolutional encoder of DQN for 84×84 images: 32×8×8/4, 64×4×4/2, 64×3×3/1."""
 
-    norm: Literal["column", "channel", "none"] = "column"
-    """Batch normalization before each ReLU: per image column (the authors' runs), per channel (the paper), or none."""
+    norm: Literal["column", "channel", "layer", "none"] = "column"
+    """Normalization before each ReLU: over the batch, per image column (the authors' runs) or per channel (the paper);
+    layer, over each image; or none."""
     padding: Literal["valid", "same"] = "valid"
     """Convolution padding: valid (C2D) or same (Dopamine's baselines)."""
 
@@ -68,8 +68,8 @@ class MinAtar(EncoderSpec, name="minatar"):
 
     channels: Annotated[int, UNITS] = 16
     """Channels of the convolution."""
-    norm: Literal["column", "channel", "none"] = "none"
-    """Batch normalization between the convolution and its ReLU."""
+    norm: Literal["column", "channel", "layer", "none"] = "none"
+    """Normalization before the ReLU: over the batch, per image column or channel; layer, over each image; or none."""
 
     observations = "image"
 
@@ -100,13 +100,15 @@ class Impala(EncoderSpec, name="impala"):
 
     scale: Annotated[int, UNITS] = 1
     """Factor on the channels of every block."""
+    norm: Literal["layer", "none"] = "none"
+    """Normalization before each ReLU: layer, over each image; or none."""
 
     observations = "image"
 
     def build(self, env: EnvSpec) -> Encoder:
         from c2d.nets.network import ImpalaEncoder
 
-        return ImpalaEncoder(env.obs_shape, self.scale, env.pixel_scale)
+        return ImpalaEncoder(env.obs_shape, self.scale, env.pixel_scale, self.norm)
 
 
 # -------------------------------------------------------------------------------------------------------------- heads
@@ -245,6 +247,10 @@ class Conjugated(HeadSpec, name="conjugated"):
     """Units of the embedding of all probabilities; 0 removes the coupling between probabilities and atoms."""
     initial_scale: Annotated[float, POSITIVE] = 1.0
     """Factor on the initial weights of the atoms' output layer. Below 1, a fresh network predicts returns near 0."""
+    logit_scale: Annotated[float, POSITIVE] = 1.0
+    """Factor on the logits before the softmax: probabilities learn faster, relative to atoms, the larger it is."""
+    fixed_probabilities: bool = False
+    """Whether each atom has probability 1/N: there are no logits, and no embedding of probabilities."""
     train_alpha: bool = True
     """Whether α is trained."""
     train_atoms: bool = True
@@ -254,41 +260,14 @@ class Conjugated(HeadSpec, name="conjugated"):
     def gives(self) -> tuple[str, ...]:
         return () if self.train_atoms or self.train_alpha else ("grid",)
 
+    def check(self, recipe: Recipe) -> None:
+        accepted = "True with --head.fixed-probabilities True: otherwise nothing is left to learn"
+        require(self.train_atoms or not self.fixed_probabilities, "head.train-atoms", self.train_atoms, accepted)
+
     def build(self, features: int, actions: int, style: Style) -> Head:
         from c2d.nets.heads import ConjugatedHead
 
         return ConjugatedHead(features, actions, style, **asdict(self))
-
-
-# ------------------------------------------------------------------------------------------------------------------ φ
-
-
-@dataclass(frozen=True)
-class PhiSpec:
-    """The homeomorphism φ that squeezes returns."""
-
-    kind: str = "scaled_h"
-    """Which function: identity, h, scaled_h, symlog, asinh, or your own as my_package.my_module:my_phi."""
-    beta: Annotated[float, POSITIVE] = 1.99
-    """β: scale of scaled_h, φ(x) = β·h(x)."""
-    eps: Annotated[float, NOT_NEGATIVE] = 1e-3
-    """ϵ of h(x) = sign(x)(√(1+|x|) − 1) + ϵx."""
-
-    def build(self) -> Phi:
-        """The pair of functions. A user's own is checked to be increasing and to have this inverse."""
-        from c2d.returns.phi import KINDS, check_homeomorphism
-        from c2d.types import Phi
-
-        if self.kind in KINDS:
-            return KINDS[self.kind](self.beta, self.eps)
-        if not is_user_code(self.kind):
-            raise unknown_name("φ", self.kind, KINDS, f"{', '.join(KINDS)}, or your own as my_module:my_phi")
-        require_trusted(self.kind, "φ")
-        phi = imported(self.kind)
-        if not isinstance(phi, Phi):
-            raise UserError(f'φ "{self.kind}" is not a c2d.types.Phi: a pair of functions `to` and `back` on tensors')
-        check_homeomorphism(phi, self.kind)
-        return phi
 
 
 # ------------------------------------------------------------------------------------------------------------- losses
@@ -300,7 +279,7 @@ class Squared(LossSpec, name="squared"):
 
     needs = ("point",)
 
-    def build(self) -> Loss:
+    def build(self, phi: Phi) -> Loss:
         from c2d.returns.losses import squared
 
         return squared
@@ -315,7 +294,7 @@ class Huber(LossSpec, name="huber"):
 
     needs = ("point",)
 
-    def build(self) -> Loss:
+    def build(self, phi: Phi) -> Loss:
         from c2d.returns.losses import huber
 
         return huber(self.kappa)
@@ -325,12 +304,16 @@ class Huber(LossSpec, name="huber"):
 class CrossEntropy(LossSpec, name="cross-entropy"):
     """Cross-entropy to the target projected onto the prediction's fixed grid (C51)."""
 
+    interpolate: Literal["phi", "real"] = "phi"
+    """Between two atoms of the grid a target is split in proportion to nearness in φ-space, or in real returns, which
+    keeps their mean: between the same atoms, φ-space raises it. They are the same if φ is the identity."""
+
     needs = ("grid",)
 
-    def build(self) -> Loss:
+    def build(self, phi: Phi) -> Loss:
         from c2d.returns.losses import cross_entropy
 
-        return cross_entropy
+        return cross_entropy(phi if self.interpolate == "real" else None)
 
 
 @dataclass(frozen=True)
@@ -342,7 +325,7 @@ class QuantileHuber(LossSpec, name="quantile-huber"):
 
     needs = ("fractions",)
 
-    def build(self) -> Loss:
+    def build(self, phi: Phi) -> Loss:
         from c2d.returns.losses import quantile_huber
 
         return quantile_huber(self.kappa)
@@ -352,7 +335,7 @@ class QuantileHuber(LossSpec, name="quantile-huber"):
 class Cramer(LossSpec, name="cramer"):
     """Squared Cramér distance (Algorithm 1)."""
 
-    def build(self) -> Loss:
+    def build(self, phi: Phi) -> Loss:
         from c2d.returns.losses import cramer
 
         return cramer
@@ -379,6 +362,21 @@ class Double(BootstrapSpec, name="double"):
         from c2d.returns.bellman import DOUBLE
 
         return DOUBLE
+
+
+@dataclass(frozen=True)
+class ClippedDouble(BootstrapSpec, name="clipped-double"):
+    """The online network chooses the action; of both networks, the return distribution of smaller real mean there."""
+
+    def check(self, recipe: Recipe) -> None:
+        policy, target = (getattr(recipe.head, name, None) for name in ("policy_atoms", "target_atoms"))
+        accepted = f"target-atoms = {target} with --bootstrap clipped-double, which takes either network's law"
+        require(policy == target, "head.policy-atoms", policy, accepted)
+
+    def build(self) -> Bootstrap:
+        from c2d.returns.bellman import CLIPPED_DOUBLE
+
+        return CLIPPED_DOUBLE
 
 
 @dataclass(frozen=True)
@@ -434,7 +432,7 @@ class Prioritized(SamplerSpec, name="prioritized"):
     def build(self, capacity: int, streams: int = 1) -> Sampler:
         from c2d.replay.buffer import PrioritizedSampler
 
-        return PrioritizedSampler(capacity, self.exponent, self.weight_exponent, self.eps)
+        return PrioritizedSampler(capacity, self.exponent, self.weight_exponent, self.eps, streams)
 
 
 # --------------------------------------------------------------------------------------------------------- optimizers
@@ -450,6 +448,8 @@ class Adam(OptimizerSpec, name="adam"):
     """Learning rate after its linear decay; None keeps it constant, as the paper does."""
     decay_updates: Annotated[int, COUNT_OR_0] = 0
     """Gradient steps over which the learning rate falls to its final value."""
+    head_rate: Annotated[float, POSITIVE] = 1.0
+    """Factor on the learning rate of the head, decay included; the encoder's is the learning rate itself."""
     eps: Annotated[float, EPS] = 0.01 / 32
     """Adam's ε, which keeps steps small where gradients are tiny."""
     eps_form: Literal["keras", "torch"] = "keras"
@@ -465,6 +465,11 @@ class Adam(OptimizerSpec, name="adam"):
         from c2d.agents.learner import FusedAdam
 
         return FusedAdam(parameters, self)
+
+    def build_for(self, encoder: list[nn.Parameter], head: list[nn.Parameter]) -> Optimizer:
+        from c2d.agents.learner import FusedAdam
+
+        return FusedAdam(encoder, self, head)
 
 
 @dataclass(frozen=True)

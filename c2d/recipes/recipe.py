@@ -23,9 +23,11 @@ from c2d.recipes.part import (
 )
 from c2d.recipes.parts import Adam, Conjugated, Cramer, Greedy, Nature, PhiSpec, Uniform
 from c2d.validation import (
+    BELOW_ONE,
     COUNT,
     COUNT_OR_0,
     FRACTION,
+    NOT_NEGATIVE,
     POSITIVE,
     UNITS,
     Limit,
@@ -48,11 +50,14 @@ class Schedule:
     batch_size: Annotated[int, UNITS] = 32
     """Transitions in one gradient step."""
     update_period: Annotated[int, COUNT] = 4
-    """Agent steps between gradient steps."""
+    """Agent steps of all environments together between gradient steps."""
     target_period: Annotated[int, COUNT] = 8_000
     """Agent steps between copies to the target network."""
     polyak: Annotated[float | None, FRACTION] = None
     """If given, the target network instead moves by this fraction toward the online one after each update."""
+    acting_average: Annotated[float | None, BELOW_ONE] = None
+    """If given, a mean of the online network's weights acts, in training and evaluation, and is what a run saves as its
+    weights: the mean over all updates, whose weight falls by this factor with each later update."""
     random_history: Annotated[int, COUNT] = 20_000
     """Uniformly random steps that fill the replay before training; they do not count as training steps."""
     replay_capacity: Annotated[int, _CAPACITY] = 1_000_000
@@ -63,6 +68,8 @@ class Schedule:
     """ε after its decay."""
     epsilon_decay_steps: Annotated[int, COUNT_OR_0] = 250_000
     """Steps over which ε falls linearly."""
+    epsilon_ladder: Annotated[float, NOT_NEGATIVE] = 0.0
+    """k of ε^(1 + k·i/(N-1)), the ε of environment i of N: 7 in Ape-X; 0: all environments explore alike."""
     epsilon_eval: Annotated[float, FRACTION] = 0.001
     """ε when the trained agent is evaluated."""
 
@@ -83,6 +90,8 @@ class Recipe:
     """Factorized Gaussian noise on the weights of the head's layers, for exploration."""
     noise: Annotated[float, POSITIVE] = 0.5
     """σ₀: initial size of that noise."""
+    layer_norm: bool = False
+    """Layer normalization before the ReLU of the head's hidden dense layer."""
     initializer: Literal["glorot", "fan-in", "orthogonal"] = "glorot"
     """Initial weights of convolutions and dense layers: Glorot uniform (C2D, DQN), uniform in ±√(√3/inputs) (Dopamine's
     C51, Rainbow, QR-DQN, IQN), or orthogonal; noisy layers have their own."""
@@ -90,6 +99,10 @@ class Recipe:
     """n of n-step returns."""
     clip_reward: Annotated[float | None, POSITIVE] = None
     """Bound on |reward| as the learner sees it; None (C2D) learns on raw rewards. Scores are always raw."""
+    envs: Annotated[int, between(1, 4_096)] = 1
+    """Environments that play in lock-step, with one network pass for all. Steps and periods count those of all."""
+    overlap: bool = False
+    """Environments step while the learner updates, from what was stored before; actions are chosen before that."""
     schedule: Schedule = field(default_factory=Schedule)
     optim: OptimizerSpec = field(default_factory=Adam)
 
@@ -117,3 +130,8 @@ def check_recipe(recipe: Recipe) -> None:
     history, capacity, least = recipe.schedule.random_history, recipe.schedule.replay_capacity, recipe.n_step + 1
     accepted = f"from n-step + 1 = {least} to the replay capacity {capacity}"
     require(least <= history <= capacity, "schedule.random-history", history, accepted)
+    most = history // least
+    accepted = (
+        f"at most {most}: each needs n-step + 1 = {least} of the {history} random steps (--schedule.random-history)"
+    )
+    require(recipe.envs <= most, "envs", recipe.envs, accepted)

@@ -124,8 +124,14 @@ RAINBOW_FULL = replace(
 # ------------------------------------------------------------------------------------------------- conjugated
 
 # C51 and QR-DQN on raw rewards through C2D's φ; all else is that of their rows. The grid covers the same φ-space as
-# C2D's atoms at first, ±50.
-C51_CONJUGATED = replace(C51, phi=PhiSpec(), clip_reward=None, head=Categorical(v_min=-50.0, v_max=50.0))
+# C2D's atoms at first, ±50. Its projection keeps the mean of real returns, which that in φ-space would raise.
+C51_CONJUGATED = replace(
+    C51,
+    phi=PhiSpec(),
+    clip_reward=None,
+    head=Categorical(v_min=-50.0, v_max=50.0),
+    loss=CrossEntropy(interpolate="real"),
+)
 QR_DQN_CONJUGATED = replace(QR_DQN, phi=PhiSpec(), clip_reward=None)
 
 

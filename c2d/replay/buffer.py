@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from c2d.envs.protocols import TRUNCATIONS
 from c2d.envs.spec import EnvSpec
@@ -33,6 +34,31 @@ def learner_view(step: Step, truncation: str, clip: float | None) -> Seen:
     truncated = step.reset is not None and not step.terminal
     terminal = step.terminal or (truncated and truncation == "terminal")
     return Seen(reward, terminal, not (truncated and truncation == "drop"))
+
+
+_ALIGNED = 64  # bytes; where an array begins among those that travel together
+
+
+def to_device(arrays: dict[str, NDArray[Any]], device: torch.device | str) -> dict[str, Tensor]:
+    """The arrays as tensors on the device, in the types they have: frames travel as bytes.
+
+    To another device all of them go in one copy. From pinned memory it runs beside the host's further work, and what
+    the device does with the tensors waits for it. PyTorch does not use the memory again before the copy is done.
+    """
+    device = torch.device(device)
+    if device.type == "cpu":
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+    starts = np.cumsum([0, *(-(-array.nbytes // _ALIGNED) * _ALIGNED for array in arrays.values())]).tolist()
+    staging = torch.empty(starts[-1], dtype=torch.uint8, pin_memory=device.type == "cuda")
+    for start, array in zip(starts, arrays.values(), strict=False):
+        staging.numpy()[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    there = staging.to(device, non_blocking=True)
+    return {
+        name: there[start : start + array.nbytes]
+        .view(torch.from_numpy(np.empty(0, array.dtype)).dtype)
+        .view(array.shape)
+        for start, (name, array) in zip(starts, arrays.items(), strict=False)
+    }
 
 
 class Replay:
@@ -118,7 +144,7 @@ class Replay:
         weight: NDArray[np.float32] | None = None,  # [B]
         device: torch.device | str = "cpu",
     ) -> Batch:
-        """The transitions that begin at `indices`."""
+        """The transitions that begin at `indices`, which themselves stay on the host."""
         folded = self.slots.n_step(indices, self.n_step, self.gamma)
         states = np.stack((indices, self.slots.shifted(indices, folded.steps)))  # [2, B]
         obs, next_obs = self.slots.observations(states)
@@ -129,9 +155,8 @@ class Replay:
             "discount": folded.discount.astype(np.float32),
             "next_obs": next_obs,
             "weight": np.ones(len(indices), dtype=np.float32) if weight is None else weight,
-            "indices": indices.astype(np.int64),
         }
-        return Batch(**{name: torch.from_numpy(array).to(device) for name, array in arrays.items()})
+        return Batch(**to_device(arrays, device), indices=torch.from_numpy(indices.astype(np.int64)))
 
     def state_dict(self) -> dict[str, Any]:
         """All but the slots that the journal holds: the newest slot of each ring, and the sampler's state."""
@@ -249,8 +274,15 @@ class PrioritizedSampler:
     is always computed from its two children, so the tree is a function of its leaves, bit for bit.
     """
 
-    def __init__(self, capacity: int, exponent: float = 0.5, weight_exponent: float = 0.5, eps: float = 1e-10) -> None:
-        self.exponent, self.weight_exponent, self.eps = exponent, weight_exponent, eps
+    def __init__(
+        self,
+        capacity: int,
+        exponent: float = 0.5,
+        weight_exponent: float = 0.5,
+        eps: float = 1e-10,
+        streams: int = 1,
+    ) -> None:
+        self.exponent, self.weight_exponent, self.eps, self._streams = exponent, weight_exponent, eps, streams
         self._capacity = capacity
         self._levels = max(capacity - 1, 1).bit_length()
         self._size = 1 << self._levels
@@ -304,8 +336,11 @@ class PrioritizedSampler:
         self._largest = float(largest[0])
         self._tree[:] = 0.0
         leaves = self._tree[self._size :]
-        known = indices < len(priorities)
-        leaves[indices[known]] = priorities[indices[known]]
+        # a fork may have another capacity: places are counted from the start of their stream
+        stream, place = np.divmod(indices, self._capacity // self._streams)
+        before = len(priorities) // self._streams
+        known = place < before
+        leaves[indices[known]] = priorities[(stream * before + place)[known]]
         leaves[indices[leaves[indices] <= 0.0]] = self._largest  # where a fork has another capacity
         for level in range(self._levels - 1, -1, -1):
             nodes = np.arange(1 << level, 2 << level)

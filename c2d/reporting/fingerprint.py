@@ -276,6 +276,7 @@ _HERE_ONLY = (
     "env",
     "run-dir",
     "device",
+    "compile",
     "threads",
     "compress-replay",
     "tensorboard",

@@ -79,6 +79,23 @@ GREEDY = Bootstrap(greedy_bootstrap)
 DOUBLE = Bootstrap(greedy_bootstrap, online_chooses=True)  # van Hasselt et al. 2016
 
 
+def clipped_bootstrap(laws: BootstrapLaws, batch: Batch, phi: Phi) -> tuple[Tensor, ReturnDist]:
+    """At the online network's greedy action, the law of smaller real mean of the two networks: after clipped double
+    Q-learning (Fujimoto et al. 2018, Eq. 8), with the target network as the second estimate."""
+    best = greedy(q_values(laws.choose_next, phi))  # [B]
+    online, target = at_action(laws.choose_next, best), at_action(laws.target_next, best)  # [B, M] each
+    lower = (q_values(online, phi) < q_values(target, phi)).unsqueeze(-1)  # [B, 1]
+    law = ReturnDist(
+        torch.where(lower, online.atoms, target.atoms),
+        torch.where(lower, online.log_probs, target.log_probs),
+        None if online.taus is None or target.taus is None else torch.where(lower, online.taus, target.taus),
+    )
+    return batch.reward, law
+
+
+CLIPPED_DOUBLE = Bootstrap(clipped_bootstrap, online_chooses=True)
+
+
 def munchausen(alpha: float, temperature: float, floor: float) -> Bootstrap:
     """A softmax policy π of temperature τ over expected real returns (Vieillard et al. 2020, Eq. 2 and Sec. 4).
 

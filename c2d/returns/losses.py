@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from c2d.types import ReturnDist
+from c2d.types import Phi, ReturnDist
 
 
 class Loss(Protocol):
@@ -42,29 +42,41 @@ def _point(law: ReturnDist) -> Tensor:
 # --------------------------------------------------------------------------------------------- fixed grid (C51)
 
 
-def project(law: ReturnDist, grid: Tensor) -> Tensor:
+def project(law: ReturnDist, grid: Tensor, phi: Phi | None = None) -> Tensor:
     """Probabilities on an evenly spaced grid [K] (Bellemare et al. 2017, Eq. 7). [B, M] -> [B, K]
 
     Each atom, moved into the grid's range, gives its mass to its two neighbors in proportion to nearness.
-    Mass is kept; so is the mean of what lies inside the range.
+    Mass is kept; so is the mean of what lies inside the range. With φ, nearness is that of real returns φ⁻¹, so that
+    the mean of real returns is kept; without, that of the atoms themselves.
     """
     assert law.atoms.dim() == 2 and grid.dim() == 1, (law.atoms.shape, grid.shape)
     last = grid.numel() - 1
     step = (grid[-1] - grid[0]) / last
     place = ((law.atoms - grid[0]) / step).clamp(0, last)  # [B, M] position in units of the grid
     below = place.floor().clamp(max=last - 1)  # so that `below + 1` exists
-    share = place - below  # of the upper neighbor
-    mass = law.log_probs.exp()
     index = below.long()
+    share = place - below  # of the upper neighbor
+    if phi is not None:
+        returns = phi.back(grid)  # [K]
+        low, high, between = returns[index], returns[index + 1], phi.back(grid[0] + place * step)  # [B, M] each
+        share = ((between - low) / (high - low)).clamp(0, 1)
+    mass = law.log_probs.exp()
     out = torch.zeros(law.atoms.shape[0], grid.numel(), dtype=mass.dtype, device=mass.device)
     out.scatter_add_(1, index, mass * (1 - share))
     return out.scatter_add_(1, index + 1, mass * share)
 
 
-def cross_entropy(prediction: ReturnDist, target: ReturnDist) -> Tensor:
-    """−Σ_k m_k log p_k, m the projected target. [B, K], [B, M] -> [B]. The grid is that of the prediction."""
-    projected = project(target, prediction.atoms[0].detach())
-    return -(projected * prediction.log_probs).sum(-1)
+def cross_entropy(phi: Phi | None = None) -> Loss:
+    """−Σ_k m_k log p_k, m the projected target; by nearness of real returns if φ is given.
+
+    [B, K], [B, M] -> [B]. The grid is that of the prediction.
+    """
+
+    def loss(prediction: ReturnDist, target: ReturnDist) -> Tensor:
+        projected = project(target, prediction.atoms[0].detach(), phi)
+        return -(projected * prediction.log_probs).sum(-1)
+
+    return loss
 
 
 # --------------------------------------------------------------------------- quantile regression (QR-DQN, IQN, FQF)

@@ -119,7 +119,7 @@ class Checkpoint:
     episodes: str
 
     def network(self, name: str) -> dict[str, NDArray[Any]]:
-        """The weights of a network of the learner: "online" or "target"."""
+        """The weights of a network of the learner: "online", "target", or "acting" if a mean of weights acts."""
         weights: dict[str, NDArray[Any]] = self.session["learner"][name]
         return weights
 
@@ -204,6 +204,14 @@ class Checkpoints:
         try:
             return load_json(data)["config"]
         except (ValueError, LookupError, TypeError) as error:
+            raise Damaged(f"{path} cannot be read: {error}") from None
+
+    def read_header(self, path: Path) -> Any:
+        """Only the first line of a checkpoint's records."""
+        data = self._content(path, _read_manifest(path, self.run), RECORDS, _LARGEST[RECORDS])
+        try:
+            return load_json(data.partition(b"\n")[0])
+        except ValueError as error:
             raise Damaged(f"{path} cannot be read: {error}") from None
 
     def files(self, checkpoint: Checkpoint, config: Any) -> Iterator[tuple[str, bytes]]:
@@ -425,7 +433,7 @@ def _from_json(data: bytes, arrays: dict[str, NDArray[Any]]) -> Any:
 
 
 def network_arrays(arrays: dict[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
-    """Out of the tensor file of a checkpoint: the weights of the network "online" or "target"."""
+    """Out of the tensor file of a checkpoint: the weights of the network "online", "target" or "acting"."""
     for prefix in (f"learner/{name}/", f"session.{name}."):  # of format 2, of format 1
         weights = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
         if weights:

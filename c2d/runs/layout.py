@@ -49,7 +49,11 @@ REPORTS = ("report/report.html", "report.html")  # where `c2d report RUN --out` 
 MANIFEST, STATE, TENSORS = "manifest.json", "state.json", "tensors.safetensors"
 CHECKPOINT_NAME = r"[0-9]{12,}"
 
-EPISODES_HEADER = "iteration,step,score,length\n"  # of each whole game: when it ended, raw score, agent steps
+
+def episodes_header(envs: int) -> str:
+    """Of each whole game: when it ended, raw score, agent steps; in runs of several environments, which one played."""
+    return "iteration,step,score,length,env\n" if envs > 1 else "iteration,step,score,length\n"
+
 
 _NOT_A_RUN = "is not a run directory: it has no {name} (give the directory that `c2d train` made)"
 _LARGEST_OBSERVATION = 10**7  # numbers

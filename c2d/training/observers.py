@@ -12,7 +12,7 @@ from c2d.errors import UserError
 from c2d.runs import records
 from c2d.runs.layout import RunDir
 from c2d.training.session import Session
-from c2d.types import GameEnd
+from c2d.types import FinishedGame
 
 
 class Observer:
@@ -20,7 +20,7 @@ class Observer:
 
     def begin(self, session: Session, run_dir: RunDir, header: dict[str, Any]) -> None: ...
     def notice(self, text: str, warning: bool = False) -> None: ...
-    def stepped(self, session: Session, game: GameEnd | None) -> None: ...
+    def stepped(self, session: Session, games: Sequence[FinishedGame]) -> None: ...
     def iterated(self, record: dict[str, Any]) -> None: ...
     def end(self, summary: dict[str, Any]) -> None: ...
 
@@ -49,9 +49,9 @@ class ObserverList(Observer):
     def warn(self, text: str) -> None:
         self.notice(text, warning=True)
 
-    def stepped(self, session: Session, game: GameEnd | None) -> None:
+    def stepped(self, session: Session, games: Sequence[FinishedGame]) -> None:
         for observer in self.observers:
-            observer.stepped(session, game)
+            observer.stepped(session, games)
 
     def iterated(self, record: dict[str, Any]) -> None:
         for observer in self.observers:
@@ -96,11 +96,11 @@ class TensorBoard(Observer):
             str(run_dir.tensorboard), purge_step=session.step + 1 if session.step else None
         )
 
-    def stepped(self, session: Session, game: GameEnd | None) -> None:
-        if game is not None:
+    def stepped(self, session: Session, games: Sequence[FinishedGame]) -> None:
+        for game in games:
             self._add("game/score", game.score, session.step)
             self._add("game/steps", game.steps, session.step)
-        if session.step % _PERIOD == 0 and session.tally.updates:
+        if session.step % _PERIOD < len(session.rollout.streams) and session.tally.updates:
             so_far = {**session.tally.record(), "epsilon": session.epsilon}
             for metric in records.metrics():
                 if metric.live and (value := so_far.get(metric.name)) is not None:

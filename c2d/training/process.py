@@ -7,14 +7,15 @@ import platform
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from c2d.errors import UserError
-from c2d.formatting import size
+from c2d.formatting import duration, size
 from c2d.replay.ring import WORTH_COMPRESSING
 
 if TYPE_CHECKING:
@@ -42,6 +43,39 @@ def stop_requests(stop: threading.Event | None = None) -> Iterator[threading.Eve
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+# ------------------------------------------------------------------------------------------ environments that hang
+
+_HANGS = 60.0  # seconds after which a step of an environment is reported
+
+
+@contextmanager
+def watchdog(session: Session, warn: Callable[[str], None], patience: float = _HANGS) -> Iterator[None]:
+    """Warns, once for each step, when an environment has not finished it after `patience` seconds."""
+    over, streams = threading.Event(), session.rollout.streams
+
+    def watch() -> None:
+        reported: set[tuple[int, float]] = set()
+        while not over.wait(patience / 4):
+            for number, since in [(number, stream.since) for number, stream in enumerate(streams)]:
+                if since is None or time.monotonic() - since < patience or (number, since) in reported:
+                    continue
+                reported.add((number, since))
+                which = f"environment {number} of {len(streams)}" if len(streams) > 1 else "the environment"
+                warn(
+                    f"{which} ({session.config.env}) has not answered for {duration(patience)} after "
+                    f"{session.steps_made:,} steps: it may hang; press Ctrl-C twice to end the run, which resumes from "
+                    "its last checkpoint"
+                )
+
+    thread = threading.Thread(target=watch, name="watchdog", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 # ---------------------------------------------------------------------------------------------------- room on the disk

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -19,7 +20,7 @@ from c2d.runs import records
 from c2d.runs.layout import RunDir
 from c2d.training.observers import Observer
 from c2d.training.session import Session
-from c2d.types import GameEnd
+from c2d.types import FinishedGame
 
 _REFRESH = 0.25  # seconds between updates of the live display
 _LINE = 30.0  # seconds between lines when there is no terminal
@@ -31,10 +32,11 @@ def headline(header: dict[str, Any], changed: dict[str, Any] | None = None) -> s
     names = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
     doubt = f" | {header['resume']}" if header.get("resume") else ""
     changes = f" {options_of(changed)}" if changed else ""
+    how = "" if config.get("compile", "off") == "off" else f" compiled ({config['compile']})"
     return (
         f"c2d train {config['env']} --recipe {config['recipe_name']} --seed {config['seed']} "
         f"--iterations {config['iterations']}{changes} | protocol {facts['protocol']} [{facts['hash']}] | {names} | "
-        f"{config['device']}, {_count(header[records.MEASURED]['threads'], 'thread')}{doubt}"
+        f"{config['device']}{how}, {_count(header[records.MEASURED]['threads'], 'thread')}{doubt}"
     )
 
 
@@ -67,9 +69,9 @@ class ProgressDisplay(Observer):
     def notice(self, text: str, warning: bool = False) -> None:
         self._print(f"warning: {text}" if warning else text, style="yellow" if warning else None)
 
-    def stepped(self, session: Session, game: GameEnd | None) -> None:
-        if game is not None:
-            self._recent = [*self._recent[-99:], game.score]
+    def stepped(self, session: Session, games: Sequence[FinishedGame]) -> None:
+        if games:
+            self._recent = [*self._recent, *(game.score for game in games)][-100:]
         now = time.perf_counter()
         if now - self._shown < (_REFRESH if self._live else _LINE) and self._shown_step >= 0:
             return

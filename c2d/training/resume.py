@@ -40,11 +40,20 @@ def reject_differences(run_dir: RunDir, before: Config, after: Config) -> None:
 def why_inexact(before: dict[str, Any], header: RunHeader) -> list[str]:
     """What differs from where the run started (by the first line of its records) and may change rounding."""
     then, now = dict(before["versions"]), dict[str, Any](header.versions)
-    measured = before.get(MEASURED)
-    for name in ("cpu", "threads"):
-        then[name] = measured.get(name) if isinstance(measured, dict) else None
-        now[name] = header.measured.get(name)
+    config, measured = (part if isinstance(part, dict) else {} for part in (before.get("config"), before.get(MEASURED)))
+    measured = {"device": config.get("device"), "compile": "off", **measured}  # before they were recorded
+    for name in ("cpu", "threads", "device", "compile"):
+        then[name], now[name] = measured.get(name), header.measured.get(name)
     return [f"{name} {then.get(name)} → {now.get(name)}" for name in {**then, **now} if then.get(name) != now.get(name)]
+
+
+def threads_before(checkpoints: Checkpoints) -> int | None:
+    """How many CPU threads a run started with, by its newest whole checkpoint."""
+    for path in checkpoints.newest_first():
+        with suppress(Damaged, LookupError, TypeError):
+            threads = checkpoints.read_header(path)[MEASURED]["threads"]
+            return threads if type(threads) is int else None
+    return None
 
 
 def config_of(run_dir: RunDir, warn: Callable[[str], None]) -> Config:

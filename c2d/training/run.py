@@ -10,20 +10,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Literal, NamedTuple
 
-from c2d.agents.build import prepare_torch
+import torch
+
+from c2d.agents.build import available_cores, check_device, default_threads, threads_restored
 from c2d.config import Checkpointing, Config, to_json, validate
+from c2d.envs.make import spec_of
 from c2d.envs.trial import why_not_exact
 from c2d.errors import NotSaved, UserError
 from c2d.files import kind_of, read_end
 from c2d.runs.checkpoints import Checkpoint, Checkpoints
-from c2d.runs.layout import EPISODES_HEADER, RunDir
+from c2d.runs.layout import RunDir, episodes_header
 from c2d.runs.lock import Heartbeat, InUse, locked
 from c2d.runs.reader import has_records, last_game_step
 from c2d.runs.records import IterationRecord, LineFile, Measured, RunHeader, line_of
 from c2d.training.observers import EventLog, Observer, ObserverList
 from c2d.training.passport import machine, passport, versions
-from c2d.training.process import check_space, stop_requests
-from c2d.training.resume import config_of, continue_from, reject_differences, why_inexact
+from c2d.training.process import check_space, stop_requests, watchdog
+from c2d.training.resume import config_of, continue_from, reject_differences, threads_before, why_inexact
 from c2d.training.saving import Saver
 from c2d.training.session import Session
 
@@ -44,11 +47,11 @@ def run(config: Config, observers: Sequence[Observer] = (), stop: threading.Even
     Ctrl-C, SIGTERM and an event `stop` that is set end it with everything saved.
     """
     validate(config)
-    threads = prepare_torch(config.device, config.threads)
+    check_device(config.device)
     run_dir = RunDir.open(config.directory)
     run_dir.reject_links()
-    with _held(run_dir) as heartbeat:
-        return _Run(config, run_dir, ObserverList([*observers, EventLog()]), threads, heartbeat).finish(stop)
+    with _held(run_dir) as heartbeat, threads_restored():
+        return _Run(config, run_dir, ObserverList([*observers, EventLog()]), heartbeat).finish(stop)
 
 
 @contextmanager
@@ -67,9 +70,7 @@ def _held(run_dir: RunDir) -> Iterator[Heartbeat]:
 class _Run:
     """The part of a run that one process makes."""
 
-    def __init__(
-        self, config: Config, run_dir: RunDir, observers: ObserverList, threads: int, heartbeat: Heartbeat
-    ) -> None:
+    def __init__(self, config: Config, run_dir: RunDir, observers: ObserverList, heartbeat: Heartbeat) -> None:
         self.config, self.run_dir, self.observers, self._heartbeat = config, run_dir, observers, heartbeat
         checkpoints = Checkpoints(run_dir.path, config.checkpoint.keep)
         resuming = run_dir.holds_run()
@@ -78,6 +79,8 @@ class _Run:
         try:
             if resuming:
                 reject_differences(run_dir, config_of(run_dir, observers.warn), config)
+            threads = _threads(config, checkpoints)
+            torch.set_num_threads(threads)
             self.session, checkpoint = continue_from(checkpoints, lambda: Session(config), observers.warn)
             check_space(self.session, run_dir.path)
         except BaseException:
@@ -95,7 +98,7 @@ class _Run:
         header = self._describe(threads)
         self.header = header.to_json()
         self.records: list[dict[str, Any]] = []
-        episodes, seconds = EPISODES_HEADER, 0.0
+        episodes, seconds = episodes_header(self.config.recipe.envs), 0.0
         if checkpoint is not None:
             self._take_over(checkpoint, header)
             episodes, seconds = checkpoint.episodes, checkpoint.seconds
@@ -122,7 +125,7 @@ class _Run:
         """Train to the end, or until a request to stop."""
         self.observers.begin(self.session, self.run_dir, self.header)
         try:
-            with stop_requests(stop) as stop:
+            with stop_requests(stop) as stop, watchdog(self.session, self.observers.warn):
                 for record in self._iterations(stop):
                     self.records.append(record)
                     self.saver.append(self.record_file, line_of(record))
@@ -134,7 +137,7 @@ class _Run:
         except BaseException as error:
             self._save_what_is_sound(error)
             self.saver.weights()
-            summary = self._summary("failed", f"{type(error).__name__}: {error}".splitlines()[0])
+            summary = self._summary("failed", _first_line(error))
             self.saver.summary(summary)
             self._close(summary)
             raise
@@ -168,11 +171,12 @@ class _Run:
         while session.iteration < self.config.iterations and not stop.is_set():
             end = (session.iteration + 1) * length
             while session.step < end and not stop.is_set():
-                game = session.advance()
-                if game is not None:
-                    line = f"{session.iteration},{session.step},{game.score!r},{game.steps}\n"
+                games = session.advance()
+                for game in games:
+                    env = f",{game.env}" if session.config.recipe.envs > 1 else ""
+                    line = f"{session.iteration},{session.step},{game.score!r},{game.steps}{env}\n"
                     saver.append(self.episode_file, line)
-                self.observers.stepped(session, game)
+                self.observers.stepped(session, games)
                 if session.step < end:  # the end of an iteration is saved with its record
                     saver.checkpoint_if_due(self._seconds())
             if session.step < end:
@@ -208,7 +212,13 @@ class _Run:
             passport=facts,
             versions=versions(),
             resume=why_not_exact(self.session.env.spec.name, config.rules),
-            measured={**machine(threads), "started": time.time(), "checkpoint": to_json(config.checkpoint)},
+            measured={
+                **machine(threads),
+                "device": config.device,
+                "compile": config.compile,
+                "started": time.time(),
+                "checkpoint": to_json(config.checkpoint),
+            },
         )
 
     def _take_over(self, checkpoint: Checkpoint, header: RunHeader) -> None:
@@ -245,6 +255,22 @@ class _Run:
         self.record_file.close()
         self.episode_file.close()
         self.session.close()
+
+
+def _first_line(error: BaseException) -> str:
+    """What went wrong, and in which environment, in one line."""
+    where = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    return (f"{type(error).__name__}: {error}".splitlines() or [""])[0] + where
+
+
+def _threads(config: Config, checkpoints: Checkpoints) -> int:
+    """Those that the user names; or those of the run's start, for exactness, if there are cores for them."""
+    if config.threads is not None:
+        return config.threads
+    before = threads_before(checkpoints)
+    if before is not None and 1 <= before <= available_cores():
+        return before
+    return default_threads(config.recipe, spec_of(config.env, config.rules))
 
 
 def _last_known_step(run_dir: RunDir, default: int) -> int:

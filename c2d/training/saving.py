@@ -136,7 +136,7 @@ class Saver:
 
     def _write_weights(self) -> None:
         session = self.session
-        agent = Agent(session.learner.online, session.config.recipe, session.env.spec)
+        agent = Agent(session.learner.acting, session.config.recipe, session.env.spec)
         if not agent.finite() and self.run_dir.weights.exists():
             self._warn(f"the network diverged: {self.run_dir.weights.name} keeps the last finite weights")
             return

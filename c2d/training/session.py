@@ -1,7 +1,11 @@
 """One run in memory: environments, agent, replay, counters; advanced step by step.
 
-act (ε-greedy) → step the environment → store → every `update_period` steps one update → every `target_period` steps
+act (ε-greedy) → step the environments → store → every `update_period` steps one update → every `target_period` steps
 copy the target network
+
+With several environments one step of each is a round, and all periods count agent steps of all of them together: with
+8 environments and an update every 4 steps, a round ends with two updates. With `overlap` the environments of a round
+step while its updates are made, from what was stored before the round.
 
 `Session` is the cadence: it decides when to act, to learn and to copy. `Rollout`, `Replay` and `Learner` know how.
 """
@@ -15,17 +19,18 @@ from typing import Any
 
 import torch
 
-from c2d.agents.build import build_learner, build_replay, check_training
-from c2d.agents.learner import linear
+from c2d.agents.build import available_cores, build_learner, build_replay, check_training
+from c2d.agents.learner import fetch, linear
 from c2d.agents.rollout import Actor, Rollout, Stream
 from c2d.config import Config
 from c2d.envs.make import make
+from c2d.envs.names import resolve
 from c2d.envs.spec import ReplayMismatch
 from c2d.errors import UserError
 from c2d.replay.ring import Ring
 from c2d.runs import records
 from c2d.seeding import integer, numpy_generator, torch_generator
-from c2d.types import GameEnd, Update
+from c2d.types import FetchedUpdate, FinishedGame, Update
 
 _LARGEST_COUNT = 10**15  # no run makes so many steps
 
@@ -54,7 +59,7 @@ class Tally:
         self.counts: dict[str, int] = {}  # updates that reported a value
         self.values: dict[str, float] = {}  # sums, extremes and last values of what was reported
 
-    def count(self, update: Update) -> None:
+    def count(self, update: FetchedUpdate) -> None:
         self.updates += 1
         for name, key, combine in self._steps:
             value = update.loss if key == "loss" else update.metrics.get(str(key))
@@ -106,28 +111,48 @@ class Session:
         self.config = config
         seed, recipe = config.seed, config.recipe
         self.schedule = recipe.schedule
-        self.env = make(config.env, config.rules, integer(seed, "environment"))
+        streams = [_stream(config, number) for number in range(recipe.envs)]
+        _check_alike(streams)
+        self.env = streams[0].env
         check_training(recipe, self.env.spec, config.compress_replay)
         device = config.device
         learning, acting = (torch_generator(seed, name, device) for name in ("learning", "acting"))
-        self.learner = build_learner(recipe, self.env.spec, torch_generator(seed, "weights"), learning, device)
+        weights = torch_generator(seed, "weights")
+        self.learner = build_learner(recipe, self.env.spec, weights, learning, device, config.compile)
         self.replay = build_replay(recipe, self.env.spec, config.rules.truncation, config.compress_replay)
-        self.actor = Actor(self.learner.online, self.learner.phi, acting)
-        self.rollout = Rollout(self.actor.greedy, [Stream(self.env, numpy_generator(seed, "actions"))])
+        self.actor = Actor(self.learner.acting, self.learner.phi, acting)
+        self.rollout = Rollout(self.actor.greedy, streams, threads=env_threads(config))
         self.sampling = numpy_generator(seed, "replay")
-        self.generators = {"actions": self.rollout.streams[0].rng, "replay": self.sampling}
+        self.generators = {_named("actions", number): stream.rng for number, stream in enumerate(streams)}
+        self.generators["replay"] = self.sampling
         self.torch_generators = {"learning": learning, "acting": acting}
         self.history = 0  # random steps made before training
         self.step = 0  # training steps made
         self.iteration = 0  # iterations completed
         self.tally = Tally()
         self.mismatch: str | None = None  # why the game of a checkpoint could not be resumed
-        self.sound = True  # whether the run can be continued from this state: not in the middle of learning
+        self._learning = False
+        # of a round that is not complete, because an environment failed:
+        self._games: list[FinishedGame] = []  # that ended in it
+        self._learned = False  # its updates are made
+
+    @property
+    def sound(self) -> bool:
+        """Whether the run can be continued from this state: not in the middle of learning or of storing a round."""
+        return not self._learning and self.rollout.at_rest
 
     @property
     def epsilon(self) -> float:
         s = self.schedule
         return linear(self.step, s.epsilon_initial, s.epsilon_min, s.epsilon_decay_steps)
+
+    @property
+    def epsilons(self) -> list[float]:
+        """Of each environment: ε^(1 + ladder · i/(N-1)), which is ε for all of them where the ladder is 0."""
+        count, ladder, epsilon = len(self.rollout.streams), self.schedule.epsilon_ladder, self.epsilon
+        if not ladder or count == 1:
+            return [epsilon] * count
+        return [float(epsilon ** (1.0 + ladder * number / (count - 1))) for number in range(count)]
 
     @property
     def steps_made(self) -> int:
@@ -143,7 +168,8 @@ class Session:
         """One uniformly random step of each environment into the replay. After the last of them new games begin."""
         if not self.history:
             self._begin()
-        self._play(epsilon=1.0)
+        self._play(1.0)
+        self._games.clear()
         self.history += len(self.rollout.streams)
         if not self.filling:
             self._begin()
@@ -152,46 +178,65 @@ class Session:
         while self.filling:
             self.fill()
 
-    def advance(self) -> GameEnd | None:
-        """One training step; returns the game that ended with it, if one did."""
-        games = self._play(self.epsilon)
-        self.sound = False
-        self.tally.scores += [game.score for game in games]
-        for now in range(self.step, self.step + len(self.rollout.streams)):
-            if now % self.schedule.update_period == 0:
+    def advance(self) -> list[FinishedGame]:
+        """One training step of every environment, and the updates due with it; returns the games that ended.
+
+        If an environment fails, call it again to finish the round.
+        """
+        if self.config.recipe.overlap:
+            if not self._learned:
+                self.rollout.launch(self.epsilons)
                 self._learn()
-            if now % self.schedule.target_period == 0 and self.schedule.polyak is None:
-                self.learner.synchronize()  # with Polyak averaging, each update moves the target network
+                self._learned = True
+            self._play(self.epsilons)
+        else:
+            self._play(self.epsilons)
+            self._learn()
         self.step += len(self.rollout.streams)
-        self.sound = True
-        return games[0] if games else None
+        games, self._games, self._learned = self._games, [], False
+        self.tally.scores += [game.score for game in games]
+        return games
 
     def _begin(self) -> None:
         """New games."""
         for number, stream in enumerate(self.rollout.streams):
             self.replay.begin(stream.reset(), number)
 
-    def _play(self, epsilon: float) -> list[GameEnd]:
-        """One step of every environment into the replay; returns the games that ended."""
-        games = []
+    def _play(self, epsilon: float | list[float]) -> None:
+        """One step of every environment into the replay."""
         for stream, action, _, step in self.rollout.step(epsilon):
             self.replay.add(action, step, stream)
             if step.game is not None:
-                games.append(step.game)
-        return games
+                self._games.append(FinishedGame(*step.game, stream))
 
     def _learn(self) -> None:
+        """The updates and the copies of the target network that are due in this round."""
+        self._learning = True
+        updates = []
+        for now in range(self.step, self.step + len(self.rollout.streams)):
+            if now % self.schedule.update_period == 0:
+                updates.append(self._update())
+            if now % self.schedule.target_period == 0 and self.schedule.polyak is None:
+                self.learner.synchronize()  # with Polyak averaging, each update moves the target network
+        self._digest(updates)
+        self._learning = False
+
+    def _update(self) -> Update:
         """One batch, one gradient step."""
         batch = self.replay.sample(self.schedule.batch_size, self.sampling, self.config.device)
-        update = self.learner.update(batch)
-        self.replay.feedback(update.indices, update.priority)
-        for quantity, value in (("loss", update.loss), ("gradient", update.metrics["gradient_norm"])):
-            if not math.isfinite(value):
-                raise Diverged(
-                    f"the {quantity} became {value} at step {self.step}: lower --optim.learning-rate, "
-                    "or check the size of the rewards"
-                )
-        self.tally.count(update)
+        return self.learner.update(batch)
+
+    def _digest(self, updates: Sequence[Update]) -> None:
+        """Wait for the updates of a round, and hand on what they report: priorities, divergence, statistics."""
+        for update in fetch(updates):
+            self.replay.feedback(update.indices, update.priority)
+            for quantity, value in (("loss", update.loss), ("gradient", update.metrics["gradient_norm"])):
+                if not math.isfinite(value):
+                    raise Diverged(
+                        f"the {quantity} became {value} at step {self.step}: lower --optim.learning-rate, "
+                        "or check the size of the rewards"
+                    )
+            self.tally.count(update)
 
     def finish_iteration(self) -> records.IterationRecord:
         """The record of the iteration just completed; the next begins."""
@@ -219,9 +264,9 @@ class Session:
 
     @property
     def network_bytes(self) -> int:
-        """Of both networks and the optimizers' moments."""
+        """Of all networks and the optimizers' moments."""
         state = self.learner.state_dict()
-        parts = [state["online"], state["target"], *state["optimizers"]]
+        parts = [state["online"], state["target"], state.get("acting", {}), *state["optimizers"]]
         return sum(array.nbytes for part in parts for array in part.values() if not isinstance(array, int))
 
     @property
@@ -241,6 +286,7 @@ class Session:
             "step": self.step,
             "iteration": self.iteration,
             "tally": self.tally.state_dict(),
+            "round": {"learned": self._learned, "games": [list(game) for game in self._games]},
             "generators": {name: rng.bit_generator.state for name, rng in self.generators.items()},
             "torch_generators": {n: rng.get_state().numpy().tobytes() for n, rng in self.torch_generators.items()},
             "streams": [
@@ -260,6 +306,8 @@ class Session:
 
         If the environment cannot be brought where it was, a new game begins and `mismatch` says why.
         """
+        if len(state["streams"]) != len(self.rollout.streams):
+            raise ValueError(f"it has {len(state['streams'])} environments, the run {len(self.rollout.streams)}")
         self.learner.load_state_dict(state["learner"])
         self.replay.load_state_dict(state["replay"])
         counters = [state[name] for name in ("history", "step", "iteration")]
@@ -268,6 +316,9 @@ class Session:
         self.history, self.step, self.iteration = counters
         self.tally = Tally()
         self.tally.load_state_dict(state["tally"])
+        begun = state.get("round", {"learned": False, "games": []})
+        self._learned = bool(begun["learned"])
+        self._games = [FinishedGame(float(score), int(steps), int(env)) for score, steps, env in begun["games"]]
         for name, rng in self.generators.items():
             rng.bit_generator.state = state["generators"][name]
         for name, torch_rng in self.torch_generators.items():
@@ -286,8 +337,41 @@ class Session:
         try:
             stream.env.load_state_dict(saved["environment"])
         except ReplayMismatch as error:
-            self.mismatch = str(error)
+            several = f"environment {number}: " if len(self.rollout.streams) > 1 else ""
+            self.mismatch = several + str(error)
             self.replay.begin(stream.reset(), number)
 
     def close(self) -> None:
         self.rollout.close()
+
+
+def env_threads(config: Config) -> int:
+    """How many threads step the environments: only emulators of Atari leave the interpreter free meanwhile."""
+    threads = config.env_threads
+    if threads is None:
+        several = config.recipe.envs > 1 and resolve(config.env).family == "atari"
+        threads = min(config.recipe.envs, available_cores()) if several else 0
+    return max(threads, 1) if config.recipe.overlap else threads
+
+
+def _named(purpose: str, number: int) -> str:
+    """The name of a generator of one environment; that of the first is the same however many there are."""
+    return f"{purpose} {number}" if number else purpose
+
+
+def _stream(config: Config, number: int) -> Stream:
+    env = make(config.env, config.rules, integer(config.seed, _named("environment", number)))
+    return Stream(env, numpy_generator(config.seed, _named("actions", number)))
+
+
+def _check_alike(streams: Sequence[Stream]) -> None:
+    """Reject environments that one network cannot play."""
+    first = streams[0].env.spec
+    for number, stream in enumerate(streams):
+        spec = stream.env.spec
+        if (spec.frame_shape, spec.frame_dtype, spec.actions) != (first.frame_shape, first.frame_dtype, first.actions):
+            raise UserError(
+                f"environment {number} of {len(streams)} has frames {spec.frame_shape} of {spec.frame_dtype} and "
+                f"{spec.actions} actions; accepted: {first.frame_shape} of {first.frame_dtype} and {first.actions}, as "
+                f"environment 0 of {first.name}"
+            )

@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from c2d.training.observers import Observer
 from c2d.training.process import keep_memory
 from c2d.training.run import run
 from c2d.training.session import Session
-from c2d.types import GameEnd
+from c2d.types import FinishedGame
 
 _BATCH = 1_024  # slots of the replay that are read together
 
@@ -70,13 +70,15 @@ def digests(session: Session) -> dict[str, str]:
         "observation": [stream.pop("observation") for stream in state["streams"]],
         "online network": learner.pop("online"),
         "target network": learner.pop("target"),
+        **({"acting network": learner.pop("acting")} if "acting" in learner else {}),
         "optimizer": learner,
         "sampler": state.pop("replay")["sampler"],
         "counters and statistics": state,
     }
     found = {name: _hash([json.dumps(value, sort_keys=True, default=_hex).encode()]) for name, value in parts.items()}
     slots = replay.sampleable()
-    counters = np.array([replay.head, replay.oldest, replay.ready, len(replay)])
+    ends = [number for ring in replay.rings for number in (ring.head, ring.oldest, ring.ready)]
+    counters = np.array([*ends, len(replay)])
     contents = [counters.tobytes(), slots.tobytes()]
     for start in range(0, len(slots), _BATCH):
         contents += [_hash(part.numpy().tobytes() for part in replay.read(slots[start : start + _BATCH])).encode()]
@@ -134,8 +136,8 @@ class _Witness(Observer):
     def begin(self, session: Session, run_dir: RunDir, header: dict[str, Any]) -> None:
         self._session = session
 
-    def stepped(self, session: Session, game: GameEnd | None) -> None:
-        if session.step == self.kill_after:
+    def stepped(self, session: Session, games: Sequence[FinishedGame]) -> None:
+        if self.kill_after is not None and session.step >= self.kill_after:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def end(self, summary: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from c2d.agents.build import build_learner
+from c2d.agents.learner import fetch
 from c2d.envs.spec import EnvSpec
 from c2d.recipes.parts import Fraction, Mlp
 from c2d.recipes.rows import find
@@ -80,7 +81,7 @@ def test_loss_choice_and_the_fractions_gradient(learner):
         for i in range(1, ATOMS):  # ∂τ_i/∂score_k = Σ_{m ≤ i} s_m (1{m = k} − s_k), summed over the batch
             slopes += slope[i - 1] * (np.where(np.arange(ATOMS) < i, shares, 0.0) - edges[i] * shares)
     assert chosen != by_own_fractions  # else this test could not tell the two rules apart
-    made = learner.update(data)
+    (made,) = fetch([learner.update(data)])
     np.testing.assert_allclose(made.priority, losses, rtol=1e-5)
     assert made.loss == pytest.approx(np.mean(losses), rel=1e-5)
     np.testing.assert_allclose(learner.online.head.fractions.bias.grad.numpy(), slopes, rtol=2e-4, atol=1e-5)

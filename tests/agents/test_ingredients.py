@@ -1,20 +1,31 @@
 """Each ingredient by its effect on an update: what moved, what was drawn, who chose."""
 
 import dataclasses
+import threading
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 
 from c2d.agents.build import build_learner, build_network, build_phi
-from c2d.agents.learner import CenteredRmsProp
+from c2d.agents.learner import CenteredRmsProp, fetch
 from c2d.agents.rollout import Actor
 from c2d.config import default_config
 from c2d.envs.spec import EnvSpec
-from c2d.recipes.parts import Categorical, Mlp, Munchausen, PhiSpec, Quantile, RmsProp
-from c2d.recipes.rows import RECIPES, find
+from c2d.errors import UserError
+from c2d.recipes.parts import Categorical, ClippedDouble, MinAtar, Mlp, Munchausen, PhiSpec, Quantile, RmsProp
+from c2d.recipes.recipe import check_recipe
+from c2d.recipes.rows import RECIPES, adapt, find
+from c2d.runs.checkpoints import Checkpoints
+from c2d.runs.confined import Root
+from c2d.training.observers import Observer
+from c2d.training.resume import continue_from
+from c2d.training.run import run
 from c2d.training.session import Session
+from c2d.training.verification import digests
 from c2d.types import Batch
+from c2d.web.lens.load import open_agent
 from tests.agents.test_learner import batch, flat
 from tests.training.short_runs import short_config
 
@@ -37,7 +48,7 @@ def test_every_row_learns_a_fixed_batch(name):
     trained = learner(small(name))
     for optimizer in trained.optimizers[:1]:
         optimizer.optim = dataclasses.replace(optimizer.optim, learning_rate=3e-3)
-    losses = [trained.update(batch()).loss for _ in range(150)]
+    losses = [float(trained.update(batch()).loss) for _ in range(150)]
     assert np.isfinite(losses).all()
     assert np.mean(losses[-20:]) < 0.9 * np.mean(losses[:5])  # a cross-entropy cannot fall below the target's entropy
 
@@ -70,7 +81,7 @@ def test_priority_is_the_root_of_the_loss():
     session = Session(short_config("gym/CartPole-v1", "unused", recipe="rainbow-c2d"))
     session.fill_history()
     data = session.replay.sample(8, np.random.default_rng(0))
-    update = session.learner.update(data)
+    (update,) = fetch([session.learner.update(data)])
     session.replay.feedback(update.indices, update.priority)
     stored = session.replay.sampler.state_dict()["priorities"][update.indices]
     last = {i: p for i, p in zip(update.indices.tolist(), update.priority.tolist(), strict=True)}
@@ -109,6 +120,66 @@ def test_double_lets_the_online_network_choose():
     assert chosen == {"rainbow": False, "rainbow-full": True}
 
 
+def test_clipped_double_takes_the_law_of_smaller_mean_at_the_online_choice():
+    """Row by row, by a loop: action of the online network, then whichever network expects less there."""
+    trained = learner(small("c2d", bootstrap=ClippedDouble()))
+    with torch.no_grad():
+        for parameter in trained.target_network.head.parameters():
+            parameter += 0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3))
+    data, phi = batch(size=64), trained.phi
+    online, frozen = (network(data.next_obs, "target") for network in (trained.online, trained.target_network))
+    found, taken = trained.target(data), []
+    for row in range(64):
+        means = [(law.log_probs.exp() * phi.back(law.atoms)).sum(-1)[row].tolist() for law in (online, frozen)]
+        best = max(range(3), key=lambda action: means[0][action])
+        taken.append(means[0][best] < means[1][best])
+        law = online if taken[-1] else frozen
+        wanted = phi.to(data.reward[row] + data.discount[row] * phi.back(law.atoms[row, best]))
+        torch.testing.assert_close(found.atoms[row], wanted, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(found.log_probs[row], law.log_probs[row, best], rtol=1e-4, atol=1e-5)
+    assert 0 < sum(taken) < 64
+
+
+@pytest.mark.parametrize("name", ["dqn", "c51", "qr-dqn", "fqf"])
+def test_clipped_double_trains_other_heads(name):
+    trained = learner(small(name, bootstrap=ClippedDouble()))
+    before = flat(trained.online)
+    assert np.isfinite(trained.update(batch()).loss) and not torch.equal(flat(trained.online), before)
+
+
+def test_clipped_double_needs_laws_of_one_size():
+    recipe = dataclasses.replace(find("iqn"), bootstrap=ClippedDouble())
+    with pytest.raises(UserError, match=r"--head\.policy-atoms is 32; accepted: target-atoms = 64 with"):
+        check_recipe(recipe)
+    check_recipe(dataclasses.replace(recipe, head=dataclasses.replace(recipe.head, policy_atoms=64)))
+
+
+@pytest.mark.parametrize("env", [VECTOR, "minatar/breakout", "breakout"])
+@pytest.mark.parametrize("name", ["c2d", "c51", "qr-dqn"])
+def test_the_learning_rate_decays_at_every_scale(env, name):
+    """To 0 after 3 updates: the weights move three times and never again."""
+    specs = {
+        "minatar/breakout": EnvSpec("minatar/breakout", "minatar", (4, 10, 10), "uint8", 1, 3, 1),
+        "breakout": EnvSpec("breakout", "atari", (1, 84, 84), "uint8", 4, 3, 4),
+    }
+    spec = env if isinstance(env, EnvSpec) else specs[env]
+    row = adapt(find(name), spec)
+    optim = dataclasses.replace(row.optim, learning_rate_final=0.0, decay_updates=3)
+    head = dataclasses.replace(row.head, hidden=16)
+    recipe = dataclasses.replace(row, optim=optim, head=head)
+    trained = build_learner(recipe, spec, torch.Generator().manual_seed(0), torch.Generator())
+    data = batch(size=4)
+    obs = torch.randint(0, 2, (2, 4, *spec.obs_shape), generator=torch.Generator().manual_seed(0)).to(
+        torch.float32 if spec.frame_dtype == "float32" else torch.uint8
+    )
+    moved = []
+    for _ in range(5):
+        before = flat(trained.online)
+        trained.update(data._replace(obs=obs[0], next_obs=obs[1]))
+        moved.append(not torch.equal(flat(trained.online), before))
+    assert moved == [True, True, True, False, False]
+
+
 def test_munchausen_changes_the_target_by_its_bonus():
     plain, soft = (learner(small(name)) for name in ("iqn", "munchausen-iqn"))
     data = batch()._replace(discount=torch.zeros(16))  # so the target is the reward alone
@@ -139,10 +210,87 @@ def test_polyak_follows_each_update_and_ignores_the_period():
         assert fractions.count(()) == copies and (polyak is None or set(fractions) == {(0.25,)})
 
 
+def averaging(decay, **changes):
+    return small("c2d", schedule=dataclasses.replace(find("c2d").schedule, acting_average=decay), **changes)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.7, 0.999])
+def test_the_acting_network_is_the_weighted_mean_of_the_online_ones(decay):
+    """Against Σ_i d^(t−i) θ_i / Σ_i d^(t−i) in float64, from all weights that there were after an update."""
+    trained, seen = learner(averaging(decay)), []
+    for seed in range(6):
+        trained.update(batch(seed=seed))
+        seen.append(flat(trained.online).double())
+        weights = decay ** torch.arange(len(seen) - 1, -1, -1, dtype=torch.float64)
+        wanted = (torch.stack(seen) * weights[:, None]).sum(0) / weights.sum()
+        torch.testing.assert_close(flat(trained.acting).double(), wanted, rtol=1e-5, atol=1e-7)
+    assert not any(p.requires_grad for p in trained.acting.parameters())
+
+
+def test_the_average_changes_who_acts_and_not_what_an_update_does():
+    plain, averaged = learner(small("c2d")), learner(averaging(0.9))
+    for seed in range(3):
+        assert plain.update(batch(seed=seed)).loss == averaged.update(batch(seed=seed)).loss
+    assert torch.equal(flat(plain.online), flat(averaged.online))
+    assert plain.acting is plain.online and not torch.equal(flat(averaged.acting), flat(averaged.online))
+    assert "acting" not in plain.state_dict()
+
+
+def test_statistics_of_the_acting_network_are_those_of_the_online_one():
+    planes = EnvSpec("minatar/breakout", "minatar", (4, 10, 10), "uint8", 1, 3, 1)
+    recipe = dataclasses.replace(averaging(0.9), encoder=MinAtar(norm="channel"))
+    trained = build_learner(recipe, planes, torch.Generator().manual_seed(0), torch.Generator())
+    trained.update(batch(planes=True))
+    trained.update(batch(planes=True, seed=1))
+    for one, other in zip(trained.acting.buffers(), trained.online.buffers(), strict=True):
+        assert torch.equal(one, other)
+    moved = trained.acting.encoder.activations[0].running_mean
+    assert moved.abs().max() > 0
+
+
+def test_the_average_plays_and_is_the_runs_weights(tmp_path):
+    """Stopped and resumed or not; and a checkpoint shows the same network as the file of weights."""
+    config = short_config("minatar/breakout", tmp_path / "straight", acting_average=0.9)
+    run(config)
+    weights = (tmp_path / "straight" / "weights.safetensors").read_bytes()
+    session, checkpoint = continue_from(Checkpoints(tmp_path / "straight"), lambda: Session(config), print)
+    assert session.actor.network is session.learner.acting
+    found = safetensors.torch.load(weights)
+    assert all(torch.equal(found[name], tensor) for name, tensor in session.learner.acting.state_dict().items())
+    assert any(not torch.equal(found[name], tensor) for name, tensor in session.learner.online.state_dict().items())
+    shown = open_agent(Root(tmp_path), "straight", checkpoint.path.name).agent.network.state_dict()
+    assert all(torch.equal(found[name], tensor) for name, tensor in shown.items())
+    stop, resumed = threading.Event(), dataclasses.replace(config, run_dir=str(tmp_path / "resumed"))
+    run(resumed, [Stopping(stop, 150)], stop)
+    run(resumed)
+    assert (tmp_path / "resumed" / "weights.safetensors").read_bytes() == weights
+    assert digests(continue_from(Checkpoints(tmp_path / "resumed"), lambda: Session(resumed), print)[0]) == digests(
+        session
+    )
+
+
+class Stopping(Observer):
+    """Asks the run to stop after a step."""
+
+    def __init__(self, event, step):
+        self.event, self.step = event, step
+
+    def stepped(self, session, game):
+        if session.step == self.step:
+            self.event.set()
+
+
+def test_a_fork_of_a_run_without_the_average_begins_with_the_online_network():
+    plain, averaged = learner(small("c2d")), learner(averaging(0.9), seed=5)
+    plain.update(batch())
+    averaged.load_state_dict(plain.state_dict())
+    assert torch.equal(flat(averaged.acting), flat(plain.online))
+
+
 def test_conjugated_c51_and_qr_dqn_reduce_exactly_to_the_originals():
     """With φ = identity, the grid and the clipping of the original, not one bit differs."""
     for name, head in (("c51", Categorical(hidden=16)), ("qr-dqn", Quantile(hidden=16))):
-        back = small(f"{name}-conjugated", phi=PhiSpec("identity"), clip_reward=1.0)
+        back = small(f"{name}-conjugated", phi=PhiSpec("identity"), clip_reward=1.0, loss=find(name).loss)
         one, two = learner(small(name)), learner(dataclasses.replace(back, head=head))
         for seed in range(5):
             assert one.update(batch(seed=seed)).loss == two.update(batch(seed=seed)).loss

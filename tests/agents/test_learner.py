@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from c2d.agents.build import build_learner
-from c2d.agents.learner import FusedAdam
+from c2d.agents.learner import FusedAdam, fetch
 from c2d.envs.spec import EnvSpec
 from c2d.recipes.parts import Adam, Conjugated, MinAtar, Mlp
 from c2d.recipes.recipe import Recipe
@@ -159,6 +159,49 @@ def test_learning_rate_falls_linearly_with_updates():
     assert learner.optimizers[0].learning_rate == 1e-2
 
 
+@pytest.mark.parametrize("form", ["keras", "torch"])
+def test_the_head_has_a_rate_of_its_own(form):
+    """Encoder and head, each against a float64 Adam of its rate, which also decays; both share one clip of the norm."""
+    optim = Adam(
+        1e-2, learning_rate_final=2e-3, decay_updates=4, head_rate=0.1, eps=1e-2, eps_form=form, clip_norm=0.05
+    )
+    learner = make(optim)
+    inside = len(flat(learner.online.encoder))
+    moments = np.zeros((2, len(flat(learner.online))))
+    for step, rate in enumerate((1e-2, 8e-3, 6e-3, 4e-3, 2e-3, 2e-3), start=1):
+        data = batch(seed=step)
+        before, g = flat(learner.online), gradient(learner, data)[2].double().numpy()
+        g = g * min(1.0, 0.05 / np.linalg.norm(g))
+        learner.update(data)
+        moments = moments * [[0.9], [0.999]] + np.stack((0.1 * g, 0.001 * g**2))
+        mean, root = moments[0] / (1 - 0.9**step), np.sqrt(moments[1])
+        correction = np.sqrt(1 - 0.999**step)
+        below = root / correction + (1e-2 / correction if form == "keras" else 1e-2)
+        wanted = -rate * mean / below * np.where(np.arange(len(g)) < inside, 1.0, 0.1)
+        moved = (flat(learner.online) - before).double().numpy()
+        rounding = 5e-8 + 1e-7 * before.abs().numpy()  # α is 50
+        assert (np.abs(moved - wanted) <= 2e-3 * np.abs(wanted) + rounding).all()
+        assert np.abs(wanted[:inside]).max() > 1e-5 < np.abs(wanted[inside:]).max() * 100
+
+
+def test_the_heads_rate_changes_nothing_else():
+    """A factor of 1 is one kernel for all parameters; the state has the same form whatever the factor."""
+    plain, scaled = make(Adam(1e-3)), make(Adam(1e-3, head_rate=3.0))
+    for learner in (plain, scaled):
+        learner.update(batch())
+    states = [learner.optimizers[0].state_dict() for learner in (plain, scaled)]
+    assert {name: getattr(value, "shape", None) for name, value in states[0].items()} == {
+        name: getattr(value, "shape", None) for name, value in states[1].items()
+    }
+    assert torch.equal(flat(plain.online.encoder), flat(scaled.online.encoder))
+    assert not torch.equal(flat(plain.online.head), flat(scaled.online.head))
+    resumed = make(Adam(1e-3, head_rate=3.0), seed=1)
+    resumed.load_state_dict(scaled.state_dict())
+    for learner in (scaled, resumed):
+        learner.update(batch(seed=1))
+    assert torch.equal(flat(scaled.online), flat(resumed.online))
+
+
 def test_the_two_forms_differ():
     moves = []
     for form in ("keras", "torch"):
@@ -175,7 +218,7 @@ def test_huge_gradients_act_as_if_scaled_to_the_bound():
     optim = Adam(learning_rate=1e-2, eps=1.0, clip_norm=10.0)
     learner = make(optim)
     before, (_, _, g, _) = flat(learner.online), gradient(learner, data)
-    update = learner.update(data)
+    (update,) = fetch([learner.update(data)])
     assert g.norm() > 100
     wanted = NumpyAdam(len(before), Adam(learning_rate=1e-2, eps=1.0, clip_norm=None)).step(before, g * 10.0 / g.norm())
     np.testing.assert_allclose((flat(learner.online) - before).numpy(), wanted - before.numpy(), rtol=1e-3, atol=1e-6)
@@ -199,7 +242,7 @@ def test_what_an_update_reports(planes):
     data = batch(planes=planes)
     loss, per_sample, g, (atoms, target) = gradient(learner, data)
     probs = learner.online(data.obs, "target").log_probs.exp().detach()[torch.arange(16), data.action]
-    update = learner.update(data)
+    (update,) = fetch([learner.update(data)])
     assert update.loss == pytest.approx(loss, rel=1e-4)
     np.testing.assert_allclose(update.priority, per_sample.numpy(), rtol=1e-3, atol=1e-5)
     for b in range(3):  # the loss itself against the oracle of the laws
@@ -214,11 +257,11 @@ def test_what_an_update_reports(planes):
 
 def test_weights_of_the_batch_scale_the_loss():
     weight = torch.linspace(0, 2, 16)
-    update = make().update(batch(weight=weight))
+    (update,) = fetch([make().update(batch(weight=weight))])
     assert update.loss == pytest.approx(float((weight.numpy() * update.priority).mean()), rel=1e-5)
-    plain = make().update(batch())
+    (plain,) = fetch([make().update(batch())])
     np.testing.assert_allclose(plain.priority, update.priority, rtol=1e-5)  # feedback is without the weights
-    doubled = make().update(batch(weight=torch.full((16,), 2.0)))
+    (doubled,) = fetch([make().update(batch(weight=torch.full((16,), 2.0)))])
     assert doubled.metrics["gradient_norm"] == pytest.approx(2 * plain.metrics["gradient_norm"], rel=1e-4)
 
 
@@ -237,7 +280,7 @@ def test_zero_weight_hides_a_sample():
 
 def test_loss_falls_on_a_fixed_batch():
     learner, data = make(Adam(learning_rate=3e-3)), batch()
-    losses = [learner.update(data).loss for _ in range(150)]
+    losses = [float(learner.update(data).loss) for _ in range(150)]
     assert np.mean(losses[-10:]) < 0.2 * losses[0]
 
 

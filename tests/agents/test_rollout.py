@@ -1,5 +1,7 @@
 """Acting and the play loop: how often at random, by which mean, in which order, and what remains after a failure."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -167,9 +169,9 @@ class Policy:
         return (obs[:, -1] % 5).astype(np.int64)
 
 
-def rollout_of(envs, policy=None, every_row=False, seed=0):
+def rollout_of(envs, policy=None, every_row=False, seed=0, threads=0):
     streams = [Stream(env, np.random.default_rng((seed, k))) for k, env in enumerate(envs)]
-    rollout = Rollout(policy or Policy(), streams, every_row)
+    rollout = Rollout(policy or Policy(), streams, every_row, threads)
     for stream in streams:
         stream.reset()
     return rollout
@@ -212,10 +214,11 @@ def test_while_a_transition_is_handed_out_its_stack_shows_what_was_acted_on():
             assert rollout.streams[stream].stack.followed_by(step.frame)[-1] == seen[-1] + 1  # even if it ended
 
 
-def test_a_failing_environment_leaves_the_round_to_be_finished():
-    """Stream 1 fails at its third step: stream 0 is not stepped twice, and nothing is drawn twice."""
+@pytest.mark.parametrize("threads", [0, 1, 2])
+def test_a_failing_environment_leaves_the_round_to_be_finished(threads):
+    """Stream 1 fails at its third step: the others make theirs, once, and nothing is drawn twice."""
     plain, broken = [Stub(k, 50) for k in range(3)], [Stub(k, 50, [2] if k == 1 else []) for k in range(3)]
-    one, other = rollout_of(plain), rollout_of(broken)
+    one, other = rollout_of(plain), rollout_of(broken, threads=threads)
     for _ in range(2):
         assert [t.action for t in one.step(0.5)] == [t.action for t in other.step(0.5)]
     wanted = [t.action for t in one.step(0.5)]
@@ -224,10 +227,10 @@ def test_a_failing_environment_leaves_the_round_to_be_finished():
         for transition in other.step(0.5):
             made.append(transition)
     assert failure.value.__notes__ == ["environment 1 of 3: stub"]
-    assert [t.stream for t in made] == [0]
-    assert [stream.action is None for stream in other.streams] == [True, False, False]
+    assert [t.stream for t in made] == [0, 2]
+    assert [stream.action is None for stream in other.streams] == [True, False, True] and other.at_rest
     made += other.step(0.5)
-    assert [t.stream for t in made] == [0, 1, 2] and [t.action for t in made] == wanted
+    assert [t.stream for t in made] == [0, 2, 1] and [t.action for t in sorted(made)] == wanted
     assert [env.made for env in broken] == [3, 3, 3] and all(stream.action is None for stream in other.streams)
     for _ in range(30):
         assert [t.action for t in one.step(0.5)] == [t.action for t in other.step(0.5)]
@@ -242,12 +245,62 @@ def test_the_error_of_a_single_environment_is_left_as_it_is():
     assert not hasattr(failure.value, "__notes__")
 
 
-def test_a_consumer_that_fails_keeps_the_action():
-    rollout = rollout_of([Stub(0, 5)])
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_consumer_that_fails_gets_the_same_step_again(threads):
+    """The environment has made it: it is not made twice, and until it is handed out nothing is at rest."""
+    envs = [Stub(0, 5), Stub(1, 5)]
+    rollout = rollout_of(envs, threads=threads)
     with pytest.raises(MemoryError):
         for _ in rollout.step(0.0):
             raise MemoryError
-    assert rollout.streams[0].action == 0 and rollout.streams[0].stack.obs[-1] == 0.0
+    assert rollout.streams[0].action == 0 and rollout.streams[0].stack.obs[-1] == 0.0 and not rollout.at_rest
+    assert [(t.stream, t.step.frame.tolist()) for t in rollout.step(0.0)] == [(0, [0.0, 1.0]), (1, [1.0, 1.0])]
+    assert [env.made for env in envs] == [1, 1] and rollout.at_rest
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_threads_change_nothing_but_who_steps(threads):
+    plain, threaded = ([Stub(k, 7 + k) for k in range(4)] for _ in range(2))
+    one, other = rollout_of(plain), rollout_of(threaded, threads=threads)
+    stepping = set()
+    step = threaded[0].step
+    threaded[0].step = lambda action: (stepping.add(threading.current_thread().name), step(action))[1]
+    for _ in range(30):
+        for left, right in zip(one.step(0.3), other.step(0.3), strict=True):
+            assert left[:3] == right[:3] and left.step.frame.tolist() == right.step.frame.tolist()
+    assert stepping and all(name.startswith("environments ") for name in stepping)
+    other.close()
+    assert all(env.closed for env in threaded)
+
+
+def test_what_is_launched_steps_meanwhile_and_is_not_decided_twice():
+    envs, policy = [Stub(k, 50) for k in range(2)], Policy()
+    rollout = rollout_of(envs, policy, threads=1)
+    rollout.launch(0.0)
+    for stream in rollout.streams:
+        assert stream.done.wait(10.0)
+    assert [env.made for env in envs] == [1, 1] and not rollout.at_rest
+    assert [t.action for t in rollout.step(0.0)] == [0, 0]
+    assert [env.made for env in envs] == [1, 1] and len(policy.batches) == 1 and rollout.at_rest
+
+
+def test_a_hanging_environment_is_left_open(monkeypatch):
+    monkeypatch.setattr("c2d.agents.rollout._LAST_STEP", 0.05)
+    envs, go = [Stub(k, 50) for k in range(2)], threading.Event()
+    envs[1].step = lambda action: go.wait(60.0)
+    rollout = rollout_of(envs, threads=2)
+    rollout.launch(0.0)
+    rollout.streams[0].done.wait(10.0)
+    rollout.close()
+    assert [env.closed for env in envs] == [True, False]
+    go.set()
+
+
+def test_each_stream_explores_by_its_own_epsilon():
+    rollout = rollout_of([Stub(k, 1_000) for k in range(3)])
+    drawn = [[t.random for t in rollout.step([0.0, 0.5, 1.0])] for _ in range(400)]
+    shares = np.mean(drawn, axis=0)
+    assert shares[0] == 0.0 and 0.4 < shares[1] < 0.6 and shares[2] == 1.0
 
 
 def test_a_new_game_forgets_the_action():

@@ -34,6 +34,8 @@ def test_the_quick_count_is_never_too_small(env):
     [
         (ATARI, parts.Nature(padding="same")),
         (ATARI, parts.Impala(scale=2)),
+        (ATARI, parts.Impala(scale=2, norm="layer")),
+        (ATARI, parts.Nature(norm="layer")),
         (MINATAR, parts.MinAtar(channels=64, norm="channel")),
         (VECTOR, parts.Mlp(widths=(32,) * 30)),
         (VECTOR, parts.Mlp(widths=(300, 5, 700))),
@@ -75,3 +77,29 @@ def test_free_memory_is_the_systems_or_the_containers(tmp_path):
     assert sizes.available_memory(tmp_path) == 2000 - (1500 - 600)  # cached files give way
     (group / "memory.max").write_text("max")
     assert sizes.available_memory(tmp_path) == 4000 * 1024
+
+
+def test_small_networks_have_one_thread_and_large_ones_all_cores(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.setattr(sizes, "available_cores", lambda: 8)
+    torch.set_num_threads(3)
+    for env, threads in ((ATARI, 3), (MINATAR, 1), (VECTOR, 1)):
+        for name, row in RECIPES.items():
+            assert sizes.default_threads(adapt(row, env), env) == threads, (env, name)
+    wide = replace(adapt(RECIPES["c2d"], VECTOR), encoder=parts.Mlp(widths=(1_000, 1_000)))
+    assert sizes.default_threads(wide, VECTOR) == 3
+    monkeypatch.setattr(sizes, "available_cores", lambda: 2)
+    assert sizes.default_threads(wide, VECTOR) == 2
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")  # the user has chosen
+    assert sizes.default_threads(adapt(RECIPES["c2d"], VECTOR), VECTOR) == 2
+
+
+@pytest.mark.parametrize(
+    ("limit", "cores"), [("max 100000", 4), ("250000 100000", 2), ("50000 100000", 1), ("900000 100000", 4), ("", 4)]
+)
+def test_cores_are_those_the_process_may_use(limit, cores, tmp_path, monkeypatch):
+    monkeypatch.setattr(sizes.os, "sched_getaffinity", lambda _: {2, 3, 5, 7}, raising=False)
+    assert sizes.available_cores(tmp_path) == 4
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/cpu.max").write_text(limit + "\n")
+    assert sizes.available_cores(tmp_path) == cores

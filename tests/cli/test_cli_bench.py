@@ -164,6 +164,8 @@ def test_warns_when_the_machine_is_busy(monkeypatch, capsys, load, warned):
         (["--recipe", "c3d"], "c2d"),
         (["--json", "/nowhere/at/all.json"], "/nowhere/at/all.json"),
         (["--speed", "1"], "--speed"),
+        (["--device", "meta"], "--device"),
+        (["--compile", "fast"], "compile"),
     ],
 )
 def test_bad_input_is_named_before_anything_is_measured(monkeypatch, arguments, named):
@@ -215,3 +217,50 @@ def test_operations_are_counted_in_c_too():
     products = 4 * (second + third + dense + heads) + 3 * first  # the first layer passes no gradient on
     assert flops_of_update(session) == 2 * 32 * products
     session.close()
+
+
+def test_stages_of_several_environments():
+    session = Session(loop.loop_config("minatar/breakout", "c2d", envs=3))
+    session.fill_history()
+    found = loop.stages(session, 0.05)
+    assert set(found) == {f"{stage}_ms" for stage in ("emulate", "act", "store", "sample", "update")}
+    assert all(each["median"] > 0.0 for each in found.values()) and "step" not in vars(session.rollout.streams[2].env)
+    session.close()
+
+
+def test_a_gpu_is_waited_for_before_a_clock_is_read(monkeypatch):
+    """Without one: the waits and the readings of the clock are noted in their order."""
+    events, clock = [], loop.time.perf_counter
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: events.append(device))
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: (events.append("clock"), clock())[1])
+    loop._clocked(lambda: events.append("work"), [], "cuda:0")()
+    assert events == ["cuda:0", "clock", "work", "cuda:0", "clock"]
+    del events[:]
+    loop._clocked(lambda: events.append("work"), [], "cpu")()
+    assert events == ["clock", "work", "clock"]
+    monkeypatch.setattr(loop, "HISTORY", 50)
+    session = Session(loop.loop_config("toy/sure"))
+    session.fill_history()
+    session.config = replace(session.config, device="cuda")
+    session.advance = lambda: events.append("work")
+    del events[:]
+    monkeypatch.setattr(
+        Session, "step", property(lambda self: events.count("work"), lambda self, _: None), raising=False
+    )
+    loop.window(session, 0.0)
+    assert events[:2] == ["cuda", "clock"] and events[-2:] == ["cuda", "clock"] and "work" in events
+
+
+def test_a_gpu_has_rows_of_its_own():
+    spread = {"median": 1.25, "q1": 1.0, "q3": 2.0, "mean": 1.3}
+    times = {name: spread for name in TIMES}
+    entry = {"threads": 1, **times, "loop_steps_per_second": [1.0], "peak_memory_mb": 1.0, "device_memory_mb": 512.3}
+    machine = {"gflops": {"1": 86.2}, "device_gflops": 12345.6}
+    result = {"calibration_before": machine, "calibration_after": machine, "measurements": [entry]}
+    table = {what.strip(): (unit, cells) for what, unit, cells in bench.table_rows(result)}
+    assert table["matrix product 4096² on the GPU, before / after"] == ("GFLOPS", ["12346 / 12346"])
+    assert table["peak memory of tensors on the GPU"] == ("MB", ["512"])
+    where = {"cpu": "C", "cores": 2, "system": "S", "device": "cuda", "gpu": "G", "cuda": "12.6"}
+    facts = {"env": "e", "recipe": "r", "versions": {}, "machine": where, "compile": "default"}
+    assert bench.headline(facts).startswith("c2d bench --env e --recipe r --device cuda --compile default |")
+    assert bench.headline(facts).endswith("S, G, CUDA 12.6")

@@ -1,5 +1,6 @@
 """The command: its help, its imports, its errors."""
 
+import os
 import re
 import subprocess
 import sys
@@ -78,6 +79,27 @@ def test_a_closed_pipe_leaves_no_traceback():
     process.stdout.close()
     assert process.stderr.read() == ""
     assert process.wait(30) == 1
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="PyTorch has libgomp on Linux only")
+@pytest.mark.parametrize(
+    ("chosen", "spins"),
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "77"}, "77"), ({"OMP_WAIT_POLICY": "passive"}, "0")],
+    ids=["by default", "spins", "policy"],
+)
+def test_threads_do_not_spin_for_long(chosen, spins):
+    """What the OpenMP of PyTorch was started with, by its own account, when a command has loaded it."""
+    code = "import sys; import c2d.cli.main as m; m.main = lambda: __import__('torch') and 0; m.entry()"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+    environment |= {"OMP_DISPLAY_ENV": "verbose", **chosen}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert f"GOMP_SPINCOUNT = '{spins}'" in done.stderr
+
+
+def test_a_command_called_from_python_leaves_the_environment(capsys):
+    before = dict(os.environ)
+    main(["--version"])
+    assert dict(os.environ) == before
 
 
 @pytest.mark.parametrize("code", ["import c2d", "from c2d.cli.main import main; main(['--help'])"])

@@ -1,10 +1,16 @@
 """The head against Figure 1, recomputed in numpy atom by atom."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from c2d.errors import UserError
 from c2d.nets.heads import ConjugatedHead, Style
+from c2d.recipes.parts import Conjugated
+from c2d.recipes.recipe import check_recipe
+from c2d.recipes.rows import RECIPES
 
 B, D, A, N = 3, 10, 2, 4
 
@@ -80,3 +86,51 @@ def test_alpha_is_trained_or_not(trained):
     assert (head.alpha.grad is not None and float(head.alpha.grad.abs()) > 0) is trained
     assert head.diagnostics() == {"alpha": 9.0}
     assert "alpha" in head.state_dict()
+
+
+@pytest.mark.parametrize("scale", [0.25, 3.0])
+def test_the_logits_scale_sharpens_or_flattens_the_probabilities_alone(scale):
+    """Softmax by hand of the logits times the scale; without an embedding the atoms are the same."""
+    plain, features = make(embedding=0)
+    scaled, _ = make(embedding=0, logit_scale=scale)
+    scaled.load_state_dict(plain.state_dict())
+    one, other = plain(features, "act"), scaled(features, "act")
+    powered = one.log_probs.exp().detach().numpy().astype(float) ** scale  # softmax(kx) = softmax(x)^k, normalized
+    np.testing.assert_allclose(other.log_probs.exp().detach(), powered / powered.sum(-1, keepdims=True), rtol=1e-4)
+    assert torch.equal(one.atoms, other.atoms)
+
+
+def test_the_logits_scale_is_a_factor_on_their_gradient():
+    """At equal logits, 0, the gradient of a function of the probabilities is the scale times that without it."""
+    gradients = []
+    for scale in (1.0, 4.0):
+        head, features = make(embedding=0, logit_scale=scale)
+        torch.nn.init.zeros_(head.logits.advantage.weight)
+        torch.nn.init.zeros_(head.logits.advantage.bias)
+        head(features, "predict").log_probs[..., 0].exp().sum().backward()
+        gradients.append(head.logits.advantage.bias.grad)
+    torch.testing.assert_close(4.0 * gradients[0], gradients[1])
+
+
+def test_fixed_probabilities_are_uniform_and_leave_only_atoms_to_train():
+    head, features = make(fixed_probabilities=True)
+    law = head(features * 10, "predict")
+    assert law.atoms.shape == law.log_probs.shape == (B, A, N)
+    np.testing.assert_allclose(law.log_probs.exp().numpy(), 1 / N, rtol=1e-6)
+    assert not any(name.startswith(("logits", "embedding")) for name in head.state_dict())
+    law.atoms.square().sum().backward()
+    assert all(p.grad is not None and p.grad.abs().max() > 0 for p in head.parameters())
+    joined = torch.relu(features * 10 @ head.dense.weight.T + head.dense.bias)  # [B, 6]: the dense layer alone
+    x = joined @ head.support.advantage.weight.T + head.support.advantage.bias
+    torch.testing.assert_close(law.atoms, (9.0 * torch.tanh(x / 0.7)).unflatten(-1, (A, N)))
+
+
+def test_fixed_probabilities_of_fixed_atoms_are_rejected():
+    recipe = replace(RECIPES["c2d"], head=Conjugated(fixed_probabilities=True, train_atoms=False))
+    with pytest.raises(UserError, match=r"--head\.train-atoms is False; accepted: True"):
+        check_recipe(recipe)
+
+
+def test_both_settings_reach_the_head_from_its_declaration():
+    head = Conjugated(logit_scale=2.0, fixed_probabilities=True).build(D, A, Style())
+    assert head.logit_scale == 2.0 and head.logits is None

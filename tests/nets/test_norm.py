@@ -2,12 +2,15 @@
 
 from typing import get_args
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from c2d.nets.network import BatchNormReLU, ValueNetwork
+from c2d.envs.spec import EnvSpec
+from c2d.nets.network import BatchNormReLU, LayerNormReLU, ValueNetwork, initialize
+from c2d.recipes.parts import Impala, MinAtar, Nature
 from c2d.types import Purpose
 
 pytestmark = pytest.mark.usefixtures("kernels")
@@ -207,3 +210,62 @@ def test_gradients_pass_through_a_network_that_acted_before():
     x = images((2, 3, 4, 5)).requires_grad_()
     norm(x, "act").sum().backward()
     assert x.grad is not None and x.grad.abs().sum() > 0
+
+
+# ------------------------------------------------------------------------------------------- layer normalization
+
+IMAGES = EnvSpec("breakout", "atari", (1, 84, 84), "uint8", 4, 3, 4)
+ENCODERS = [Nature(norm="layer"), MinAtar(norm="layer"), Impala(norm="layer")]
+
+
+@pytest.mark.parametrize("shape", SHAPES[:3])
+def test_layer_normalization_against_numpy(shape):
+    """One image at a time: all units less their mean, over their deviation; then gain and bias of the channel."""
+    norm, rng = LayerNormReLU(shape[1]), np.random.default_rng(0)
+    gain, bias = rng.random(shape[1]) + 0.5, rng.random(shape[1]) - 0.5
+    with torch.no_grad():
+        norm.weight.copy_(torch.from_numpy(gain))
+        norm.bias.copy_(torch.from_numpy(bias))
+    x = images(shape)
+    for purpose in get_args(Purpose):
+        y = norm(x, purpose).detach().numpy()
+        for image, found in zip(x.numpy().astype(float), y, strict=True):
+            normal = (image - image.mean()) / np.sqrt(image.var() + 1e-5)
+            wanted = np.maximum(normal * gain[:, None, None] + bias[:, None, None], 0)
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("declared", ENCODERS, ids=lambda spec: type(spec).__name__)
+def test_features_of_a_layer_normalized_encoder_ignore_the_batch_and_the_brightness(declared):
+    """Not so with batch normalization, nor with none: a factor on all first weights and biases changes nothing."""
+    encoder = declared.build(IMAGES)
+    initialize(encoder, torch.Generator().manual_seed(0))
+    obs = torch.randint(0, 256, (6, 4, 84, 84), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    together = encoder(obs, "predict")
+    torch.testing.assert_close(encoder(obs[:1], "act"), together[:1], rtol=1e-4, atol=1e-5)
+    assert together.abs().max() > 0.1
+    first = next(layer for layer in encoder.modules() if isinstance(layer, nn.Conv2d))
+    with torch.no_grad():
+        first.weight *= 7.0
+    changed = encoder(obs, "act")
+    plain = type(declared)(norm="none").build(IMAGES)
+    plain.load_state_dict(encoder.state_dict(), strict=False)
+    bright = plain(obs, "act")
+    with torch.no_grad():
+        next(layer for layer in plain.modules() if isinstance(layer, nn.Conv2d)).weight /= 7.0
+    assert (bright - plain(obs, "act")).abs().max() > 1.0
+    if not isinstance(declared, Impala):  # whose residual sums pass their size on to the next block
+        torch.testing.assert_close(changed, together, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("declared", ENCODERS, ids=lambda spec: type(spec).__name__)
+def test_every_gain_of_a_layer_normalized_encoder_is_used_and_trained(declared):
+    encoder = declared.build(IMAGES)
+    initialize(encoder, torch.Generator().manual_seed(0))
+    norms = [layer for layer in encoder.modules() if isinstance(layer, LayerNormReLU)]
+    assert len(norms) == {Nature: 3, MinAtar: 1, Impala: 13}[type(declared)]
+    obs = torch.randint(0, 256, (2, 4, 84, 84), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    encoder(obs, "predict").square().sum().backward()
+    for norm in norms:
+        assert (norm.weight == 1).all() and (norm.bias == 0).all()
+        assert norm.weight.grad.abs().max() > 0 and norm.bias.grad.abs().max() > 0

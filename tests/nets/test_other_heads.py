@@ -2,11 +2,14 @@
 
 import copy
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from c2d.agents.build import build_parts
+from c2d.envs.spec import EnvSpec
 from c2d.nets.heads import (
     CategoricalHead,
     ConjugatedHead,
@@ -14,14 +17,17 @@ from c2d.nets.heads import (
     FractionHead,
     ImplicitHead,
     NoisyLinear,
+    NormalizedLinear,
     Output,
     QuantileHead,
     ScalarHead,
     Style,
 )
 from c2d.nets.network import initialize
+from c2d.recipes.rows import RECIPES, adapt
 
 B, D, A = 3, 10, 4
+VECTOR = EnvSpec("gym/CartPole-v1", "gym", (4,), "float32", 1, 3, 1)
 HEADS = {
     ScalarHead: 1,
     CategoricalHead: 51,
@@ -47,7 +53,7 @@ def features(seed=1):
 
 
 @pytest.mark.parametrize("kind", HEADS)
-@pytest.mark.parametrize("style", [Style(), Style(True), Style(noise=0.5), Style(True, 0.5)])
+@pytest.mark.parametrize("style", [Style(), Style(True), Style(noise=0.5), Style(True, 0.5), Style(layer_norm=True)])
 def test_every_head_gives_laws(kind, style):
     law = make(kind, style)(features(), "predict", rng())
     assert law.atoms.shape == law.log_probs.shape == (B, A, HEADS[kind])
@@ -218,3 +224,29 @@ def test_fraction_loss_has_the_gradient_of_the_wasserstein_error():
         up[k] += step
         down[k] -= step
         assert found[k].item() == pytest.approx((error(up) - error(down)) / (2 * step), rel=2e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("noise", [None, 0.5])
+def test_layer_norm_normalizes_the_hidden_units(kind, noise):
+    """They have mean 0 and variance 1 before the ReLU, so a factor on the dense layer's weights changes nothing."""
+    head = make(kind, Style(noise=noise, layer_norm=True))
+    dense = next(layer for layer in head.modules() if isinstance(layer, NormalizedLinear))
+    units = dense(features(), rng()).detach().numpy()
+    np.testing.assert_allclose(units.mean(-1), 0, atol=1e-5)
+    np.testing.assert_allclose(units.std(-1), 1, atol=1e-2)
+    large = 1e3 * features()  # so that the ε of the normalization does not count
+    before = head(large, "act")
+    with torch.no_grad():
+        for parameter in dense.linear.parameters():
+            parameter *= 100.0
+    after = head(large, "act")
+    torch.testing.assert_close(after.atoms, before.atoms, rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(after.log_probs, before.log_probs, rtol=1e-2, atol=1e-2)
+
+
+def test_the_recipes_layer_norm_reaches_every_head():
+    for name, row in RECIPES.items():
+        for wanted in (False, True):
+            _, head = build_parts(replace(adapt(row, VECTOR), layer_norm=wanted), VECTOR)
+            assert any(isinstance(layer, NormalizedLinear) for layer in head.modules()) is wanted, name

@@ -15,6 +15,19 @@ def projected(atoms, probs, low, high, count):
     return out
 
 
+def projected_returns(atoms, probs, low, high, count, back):
+    """The same with neighbors and nearness looked for among real returns: `back` is φ⁻¹ of one number."""
+    points = [back(low + k * (high - low) / (count - 1)) for k in range(count)]
+    out = [0.0] * count
+    for z, p in zip(atoms, probs, strict=True):
+        x = min(max(back(z), points[0]), points[-1])
+        above = next(k for k in range(1, count) if x <= points[k])
+        width = points[above] - points[above - 1]
+        out[above] += p * (x - points[above - 1]) / width
+        out[above - 1] += p * (points[above] - x) / width
+    return out
+
+
 def cross_entropy(target, log_probs):
     return -sum(m * lp for m, lp in zip(target, log_probs, strict=True))
 

@@ -9,7 +9,7 @@ from c2d.config import default_config
 from c2d.envs.protocols import PROTOCOLS
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
-from c2d.recipes.parts import Conjugated, Cramer, Greedy, MinAtar, Mlp, Nature, Uniform
+from c2d.recipes.parts import Conjugated, Cramer, Greedy, MinAtar, Mlp, Nature, PhiSpec, Uniform
 from c2d.recipes.recipe import Recipe
 from c2d.recipes.rows import RECIPES, adapt, find
 from c2d.returns.bellman import greedy_bootstrap
@@ -76,7 +76,7 @@ def test_channel_row_differs_in_its_normalization_only():
 
 
 def test_parts_of_c2d_are_the_functions_of_the_paper():
-    assert Cramer().build() is cramer
+    assert Cramer().build(PhiSpec().build()) is cramer
     assert Greedy().build().fn is greedy_bootstrap and not Greedy().build().online_chooses
     assert set(KINDS) == {"identity", "h", "scaled_h", "symlog", "asinh"}
 

@@ -95,9 +95,10 @@ def test_c2d_with_rainbows_ingredients():
     assert full.loss == Cramer() and isinstance(full.head, Conjugated) and full.encoder.padding == "valid"
 
 
-def test_conjugated_rows_differ_in_phi_clipping_and_grid_only():
-    for name, grid in (("c51", Categorical(51, -50.0, 50.0)), ("qr-dqn", Quantile())):
-        wanted = dataclasses.replace(find(name), phi=PhiSpec("scaled_h"), clip_reward=None, head=grid)
+def test_conjugated_rows_differ_in_phi_clipping_grid_and_what_its_projection_keeps_only():
+    real = CrossEntropy(interpolate="real")
+    for name, grid, loss in (("c51", Categorical(51, -50.0, 50.0), real), ("qr-dqn", Quantile(), QuantileHuber())):
+        wanted = dataclasses.replace(find(name), phi=PhiSpec("scaled_h"), clip_reward=None, head=grid, loss=loss)
         assert find(f"{name}-conjugated") == wanted
 
 

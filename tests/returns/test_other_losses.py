@@ -8,9 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from c2d.returns.bellman import DOUBLE, GREEDY, BootstrapLaws, munchausen
+from c2d.recipes.parts import CrossEntropy
+from c2d.returns.bellman import DOUBLE, GREEDY, BootstrapLaws, backup, munchausen
 from c2d.returns.losses import cross_entropy, huber, project, quantile_huber, squared
-from c2d.returns.phi import identity, scaled_h
+from c2d.returns.phi import identity, scaled_h, symlog
 from c2d.types import Batch, ReturnDist
 from tests.oracles import slow_losses
 
@@ -67,13 +68,71 @@ def test_cross_entropy_equals_the_loop_and_its_gradient_is_p_minus_m():
     logits = torch.randn(4, 21, dtype=torch.float64, generator=rng()).requires_grad_()
     target = law(4, 9)
     prediction = ReturnDist(grid.expand(4, 21), logits.log_softmax(-1))
-    loss = cross_entropy(prediction, target)
+    loss = cross_entropy()(prediction, target)
     masses = project(target, grid)
     for b in range(4):
         wanted = slow_losses.cross_entropy(masses[b].tolist(), prediction.log_probs[b].tolist())
         assert loss[b].item() == pytest.approx(wanted)
     loss.sum().backward()
     torch.testing.assert_close(logits.grad, logits.detach().softmax(-1) - masses)
+
+
+@pytest.mark.parametrize(("phi", "back"), [(scaled_h(), lambda z: textbook(z)), (symlog(), None), (identity(), None)])
+def test_projection_by_real_returns_equals_the_loop_and_keeps_their_mean(phi, back):
+    """Atoms outside the grid count as its ends."""
+    back = back or (lambda z: phi.back(torch.tensor(z, dtype=torch.float64)).item())
+    target, grid = law(6, 17, scale=8.0), torch.linspace(-10, 10, 21, dtype=torch.float64)
+    found = project(target, grid, phi)
+    for b in range(6):
+        atoms, probs = target.atoms[b].tolist(), target.log_probs[b].exp().tolist()
+        wanted = slow_losses.projected_returns(atoms, probs, -10, 10, 21, back)
+        np.testing.assert_allclose(found[b].numpy(), wanted, atol=1e-10)
+        mean = sum(p * back(min(max(z, -10.0), 10.0)) for z, p in zip(atoms, probs, strict=True))
+        assert (found[b] * phi.back(grid)).sum().item() == pytest.approx(mean, rel=1e-9)
+
+
+def textbook(z, eps=1e-3, beta=1.99):
+    """φ⁻¹ of the paper, in float64."""
+    root = math.sqrt(1 + 4 * eps * (abs(z) / beta + 1 + eps))
+    return math.copysign(((root - 1) / (2 * eps)) ** 2 - 1, z)
+
+
+def test_with_identity_both_projections_are_the_same():
+    target, grid = law(4, 9), torch.linspace(-10, 10, 51, dtype=torch.float64)
+    torch.testing.assert_close(project(target, grid, identity()), project(target, grid))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_projection_by_real_returns_keeps_atoms_on_the_grid_and_all_mass(dtype):
+    grid = torch.linspace(-50, 50, 51, dtype=dtype)
+    on = ReturnDist(grid[None], torch.full((1, 51), -math.log(51), dtype=dtype))
+    torch.testing.assert_close(project(on, grid, scaled_h()), on.log_probs.exp())
+    wide = law(8, 40, scale=60.0, dtype=dtype)
+    found = project(wide, grid, scaled_h())
+    assert found.min() >= 0 and found.sum(-1).tolist() == pytest.approx([1.0] * 8, abs=1e-5)
+
+
+def fixed_point(interpolate):
+    """Expected real return of one state that pays 1 with probability 0.05 in each step, γ 0.99, by C51 without error.
+
+    Targets of both rewards are projected on 51 atoms on ±50 by the loss that the recipe builds: the law that a
+    cross-entropy is least at is their mixture. The true mean is 0.05/(1 − 0.99) = 5.
+    """
+    phi, grid = scaled_h(), torch.linspace(-50, 50, 51, dtype=torch.float64)
+    loss, probs = CrossEntropy(interpolate).build(phi), torch.full((51,), 1 / 51, dtype=torch.float64)
+    chance, reward = torch.tensor([0.05, 0.95], dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)
+    for _ in range(2_500):
+        current = ReturnDist(grid.expand(2, 51), probs.log().expand(2, 51))
+        target = backup(reward, torch.full_like(reward, 0.99), current, phi)
+        log_probs = torch.zeros(2, 51, dtype=torch.float64, requires_grad=True)
+        loss(ReturnDist(grid.expand(2, 51), log_probs), target).sum().backward()
+        probs = (-log_probs.grad * chance[:, None]).sum(0)  # the gradient in log p_k is −m_k, the projected mass
+    return (probs * phi.back(grid)).sum().item()
+
+
+def test_splitting_by_real_returns_removes_the_inflation_of_a_true_mean_of_5():
+    assert fixed_point("real") == pytest.approx(5.0, abs=1e-6)
+    assert fixed_point("phi") == pytest.approx(6.757, abs=1e-3)
 
 
 @pytest.mark.parametrize("kappa", [1.0, 0.3, 0.0])

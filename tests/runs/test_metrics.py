@@ -5,6 +5,7 @@ import json
 from dataclasses import dataclass, fields
 
 import pytest
+import torch
 from rich.console import Console
 
 from c2d.agents.learner import Learner
@@ -18,7 +19,7 @@ from c2d.training.observers import TensorBoard
 from c2d.training.progress import ProgressDisplay
 from c2d.training.run import run
 from c2d.training.session import Session, Tally
-from c2d.types import Update
+from c2d.types import FetchedUpdate
 from c2d.web.run_index import RunIndex
 from tests.training.short_runs import short_config
 
@@ -40,7 +41,7 @@ def test_a_new_metric_is_one_field(tmp_path, monkeypatch):
 
     def reporting(self, batch):
         result = update(self, batch)
-        return result._replace(metrics={**result.metrics, "td_error": float(self.updates)})
+        return result._replace(metrics={**result.metrics, "td_error": torch.tensor(float(self.updates))})
 
     monkeypatch.setattr(Learner, "update", reporting)
     shown = io.StringIO()
@@ -96,7 +97,7 @@ def test_every_metric_has_a_source():
     """An update, the network, or an argument of the record; and every reduction is one that the tally knows."""
     tally = Tally()
     everything = {each.update: 1.0 for each in metrics() if each.update not in (None, "loss")}
-    tally.count(Update(2.0, None, None, everything))
+    tally.count(FetchedUpdate(2.0, None, None, everything))
     reduced = {each.name for each in metrics() if each.reduce is not None}
     assert all(tally.record()[name] is not None for name in reduced)
     named = {each.name for schema in (IterationRecord, Measured) for each in fields(schema)}
@@ -113,7 +114,7 @@ def test_reductions(reduce, wanted, monkeypatch):
     monkeypatch.setattr(records, "IterationRecord", Extended)
     tally = Tally()
     for value in (1.0, 6.0, None, 2.0):  # an update may not report it
-        tally.count(Update(0.0, None, None, {} if value is None else {"new": value}))
+        tally.count(FetchedUpdate(0.0, None, None, {} if value is None else {"new": value}))
     assert tally.record()["new"] == wanted and tally.record()["atom_min"] is None
     same = Tally()
     same.load_state_dict(tally.state_dict())

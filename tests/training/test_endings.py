@@ -45,7 +45,7 @@ class Stopper(run_module.Observer):
     def __init__(self, step, number=signal.SIGINT, times=1):
         self.step, self.number, self.times = step, number, times
 
-    def stepped(self, session, game):
+    def stepped(self, session, games):
         if session.step == self.step:
             for _ in range(self.times):
                 signal.raise_signal(self.number)
@@ -156,7 +156,7 @@ def test_a_mended_run_goes_on_as_if_nothing_had_happened(when, how, tmp_path, mo
     """The environment fails while the replay fills or later, or nobody reads the output any more."""
 
     class Failing(run_module.Observer):
-        def stepped(self, session, game):
+        def stepped(self, session, games):
             if how == "closed pipe" and session.steps_made == when:
                 raise SystemExit(1)
 

@@ -16,7 +16,7 @@ from c2d.runs.layout import RunDir
 from c2d.runs.reader import read_records
 from c2d.training.passport import passport
 from c2d.training.session import Session, Tally
-from c2d.types import Update
+from c2d.types import FetchedUpdate
 from tests.training.short_runs import short_config, short_run
 
 
@@ -107,7 +107,7 @@ def test_tally_keeps_extremes_and_means():
     assert tally.record()["mean_loss"] is None and tally.record()["atom_min"] is None
     for loss, low, high, norm in ((1.0, -3.0, 5.0, 7.0), (3.0, -9.0, 4.0, 2.0), (2.0, -1.0, 6.0, 1.0)):
         metrics = {"atom_min": low, "atom_max": high, "gradient_norm": norm}
-        tally.count(Update(loss, None, None, metrics))
+        tally.count(FetchedUpdate(loss, None, None, metrics))
     record = tally.record()
     assert (record["mean_loss"], record["atom_min"], record["atom_max"]) == (2.0, -9.0, 6.0)
     assert (record["gradient_norm_max"], record["updates"]) == (7.0, 3)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from c2d.config import Checkpointing
 from c2d.errors import UserError
@@ -39,7 +40,7 @@ class Witness(Observer):
     def notice(self, text, warning=False):
         self.notices.append(("warning: " if warning else "") + text)
 
-    def stepped(self, session, game):
+    def stepped(self, session, games):
         if session.step == self.stop:
             signal.raise_signal(signal.SIGTERM)
         if session.step == self.crash:
@@ -175,6 +176,33 @@ def test_fork_goes_on_with_other_settings_and_leaves_the_run_alone(tmp_path):
     assert not (tmp_path / "third").exists()
 
 
+def test_a_resumed_run_keeps_its_threads(tmp_path, monkeypatch):
+    """Those of its start, where the user names none and there are cores for them. Then PyTorch has its own again."""
+    monkeypatch.delenv("OMP_NUM_THREADS")  # of a network as small as this, one thread is the default
+    monkeypatch.setattr(run_module, "available_cores", lambda: 2)
+    seen = []
+    monkeypatch.setattr(run_module, "Session", lambda config: seen.append(torch.get_num_threads()) or Session(config))
+    config = saving(short_config("toy/sure", tmp_path / "run", iterations=3))
+    go(replace(config, threads=2), stop=50)
+    unnamed = replace(config, threads=None)
+    resumed = go(unnamed, stop=100)
+    assert resumed.notices[0] == "resumed from the checkpoint at step 50: exact"
+    assert resumed.header["measured"]["threads"] == 2
+    named = go(replace(config, threads=1), stop=150)
+    assert named.notices[0].endswith("exactness is not promised here: threads 2 → 1")
+    fork(
+        RunDir(tmp_path / "run"),
+        RunDir(tmp_path / "fork"),
+        replace(unnamed, run_dir=str(tmp_path / "fork")),
+        pytest.fail,
+    )
+    assert go(replace(unnamed, run_dir=str(tmp_path / "fork")), stop=160).notices[0].endswith(": exact")
+    monkeypatch.setattr(run_module, "available_cores", lambda: 1)
+    assert "threads 2 → 1" in go(unnamed, stop=200).notices[0]
+    go(replace(unnamed, run_dir=str(tmp_path / "other")), stop=10)
+    assert seen == [2, 2, 1, 2, 1, 1] and torch.get_num_threads() == 1
+
+
 def test_another_machine_is_told(tmp_path):
     config = saving(short_config("toy/sure", tmp_path / "run"))
     go(config, stop=50)
@@ -183,6 +211,11 @@ def test_another_machine_is_told(tmp_path):
     assert why_inexact(line, header) == []
     other = replace(header, versions={**header.versions, "torch": "9.9"}, measured={**header.measured, "threads": 7})
     assert why_inexact(line, other) == [f"torch {header.versions['torch']} → 9.9", "threads 1 → 7"]
+    other = replace(header, measured={**header.measured, "device": "cuda", "compile": "default"})
+    assert why_inexact(line, other) == ["device cpu → cuda", "compile off → default"]
+    older = {name: value for name, value in line["measured"].items() if name not in ("device", "compile")}
+    assert why_inexact({**line, "measured": older}, header) == []
+    assert why_inexact({**line, "measured": older}, other) == ["device cpu → cuda", "compile off → default"]
 
 
 class Forgetful:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from c2d.agents.agent import Agent
+from c2d.agents.learner import fetch
 from c2d.config import default_config
 from c2d.envs import toy
 from c2d.recipes.parts import Adam, Categorical, Fraction, Implicit, Mlp, QuantileHuber, RmsProp, Scalar
@@ -60,7 +61,7 @@ def trained(row, name):
     for update in range(updates):
         if update % 30 == 0:
             session.learner.synchronize()
-        made = session.learner.update(session.replay.sample(64, session.sampling))
+        (made,) = fetch([session.learner.update(session.replay.sample(64, session.sampling))])
         session.replay.feedback(made.indices, made.priority)
     return Agent(session.learner.online, recipe, session.env.spec)
 

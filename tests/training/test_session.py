@@ -1,11 +1,8 @@
 """The cadence of a run: when it acts, learns and copies."""
 
-import numpy as np
+from dataclasses import replace
 
 from c2d.agents.learner import linear
-from c2d.agents.rollout import Rollout, Stream
-from c2d.envs.make import make
-from c2d.replay.buffer import Replay
 from c2d.training.session import Session, Tally
 from tests.training.short_runs import short_config
 
@@ -35,10 +32,7 @@ def test_order_of_one_step():
 def test_order_of_one_step_of_three_environments():
     """Periods count the steps of all environments: of twelve steps, 0, 4 and 8 learn, 0 and 6 copy."""
     config = short_config("gym/CartPole-v1", "unused", update_period=4, target_period=6)
-    session = Session(config)
-    streams = [Stream(make(config.env, config.rules, seed), np.random.default_rng(seed)) for seed in range(3)]
-    session.rollout = Rollout(session.actor.greedy, streams)
-    session.replay = Replay(streams[0].env.spec, 150, streams=3)
+    session = Session(replace(config, recipe=replace(config.recipe, envs=3)))
     session.fill_history()
     assert session.history == 60 and [ring.head > 20 for ring in session.replay.rings] == [True] * 3
     events = watched(session)
@@ -65,4 +59,4 @@ def test_history_is_random_and_counts_toward_nothing():
     assert not session.learner.updates
     session.advance()
     session.advance()
-    assert asked[60:] == [1.0, linear(1, 1.0, 0.01, 100)]
+    assert asked[60:] == [[1.0], [linear(1, 1.0, 0.01, 100)]]

@@ -80,12 +80,12 @@ def _file(checkpoint: str) -> str:
 
 
 def _networks(data: bytes, checkpoint: str) -> tuple[bytes, bytes | None]:
-    """The online network and, out of a checkpoint, the target network, each as safetensors."""
+    """The network that acts and, out of a checkpoint, the target network, each as safetensors."""
     if checkpoint == NEWEST:
         return data, None
     try:
         arrays: dict[str, Any] = safetensors.numpy.load(data)
     except (safetensors.SafetensorError, KeyError, ValueError) as error:
         raise ValueError(f"checkpoint {checkpoint} is damaged: {error}") from None
-    online, target = (safetensors.numpy.save(network_arrays(arrays, name)) for name in ("online", "target"))
-    return online, target
+    acting = network_arrays(arrays, "acting") or network_arrays(arrays, "online")  # the mean of weights, if it acts
+    return safetensors.numpy.save(acting), safetensors.numpy.save(network_arrays(arrays, "target"))
