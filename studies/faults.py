@@ -21,13 +21,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from fault_processes import Ended, Processes
 
 from c2d.config import Checkpointing, Config, default_config
 from c2d.files import write_atomically
+from c2d.recipes.part import with_known
+from c2d.recipes.rows import RECIPES
 
 ENVS = ("breakout", "minatar/breakout", "gym/CartPole-v1")
+SEVERAL = 4  # environments of the runs that have more than one
 FILES = {
     "manifest.json": "checkpoints/{newest}/manifest.json",
     "state.json": "checkpoints/{newest}/state.json",
@@ -53,55 +57,85 @@ class Row:
     seen: str = ""  # what the user saw, once
 
 
-def short(env: str, path: Path, every_steps: int = 40) -> Config:
+class Subject(NamedTuple):
+    """What is killed."""
+
+    env: str
+    recipe: str = "c2d"
+    envs: int = 1
+    overlap: bool = False
+
+    def __str__(self) -> str:
+        recipe = "" if self.recipe == "c2d" else f", {self.recipe}"
+        several = "" if self.envs == 1 else f", {self.envs} environments"
+        return f"{self.env}{recipe}{several}{', overlap' if self.overlap else ''}"
+
+
+ALONE = Subject(ENVS[0])  # what is damaged
+
+
+def subjects() -> list[Subject]:
+    """Every kind of environment alone, together and overlapping; then every recipe."""
+    ways = [Subject(env, "c2d", *way) for way in ((1, False), (SEVERAL, False), (SEVERAL, True)) for env in ENVS]
+    rows = [Subject(ENVS[1 + number % 2], name, SEVERAL, number % 3 == 0) for number, name in enumerate(RECIPES)]
+    return ways + [row for row in rows if row.recipe != "c2d"]
+
+
+def short(subject: Subject, path: Path, every_steps: int = 40) -> Config:
     """A run of 240 steps with a small network and a replay that wraps around; it saves every 40 steps."""
-    config = default_config(env, seed=1, iterations=2, run_dir=str(path), tensorboard=False, threads=1)
+    config = default_config(
+        subject.env, subject.recipe, seed=1, iterations=2, run_dir=str(path), tensorboard=False, threads=1
+    )
     schedule = replace(
         config.recipe.schedule, steps_per_iteration=120, random_history=60, replay_capacity=150, batch_size=8,
         update_period=4, target_period=50, epsilon_decay_steps=100,
     )  # fmt: skip
-    head = replace(config.recipe.head, atoms=8, hidden=16, embedding=16)
-    return replace(
-        config,
-        checkpoint=Checkpointing(every_steps=every_steps, every_minutes=0.0),
-        recipe=replace(config.recipe, schedule=schedule, head=head),
-    )
+    head = with_known(config.recipe.head, hidden=16, embedding=16)
+    recipe = replace(config.recipe, schedule=schedule, head=head, envs=subject.envs, overlap=subject.overlap)
+    return replace(config, checkpoint=Checkpointing(every_steps=every_steps, every_minutes=0.0), recipe=recipe)
 
 
 # --------------------------------------------------------------------------------------------------- the faults
 
 
 def kills(processes: Processes, count: int, rng: random.Random, where: Path) -> list[Row]:
-    """SIGKILL at random moments and at random operations on the disk."""
-    rows = []
-    for env in ENVS:
-        began = time.perf_counter()
-        wanted = processes.run(short(env, where / "straight"))
-        lifetime = time.perf_counter() - began
-        shutil.rmtree(where / "straight")
-        by_time, by_operation = Row(f"SIGKILL at a random moment, {env}"), Row(f"SIGKILL inside a write, {env}")
-        rows += [by_time, by_operation]
-        while by_time.tried + by_operation.tried < count / len(ENVS):
-            row = by_time if by_time.tried <= by_operation.tried else by_operation
-            config = short(env, where / "run")
-            if row is by_time:
-                killed = processes.run(config, kill_after=rng.uniform(0.2, 1.0) * lifetime)
-            else:
-                killed = processes.run(config, "kill at operation", rng.randrange(1, 220))
-            if killed.code == -signal.SIGKILL:  # otherwise it ended before the kill
-                resumed = processes.run(config)
-                row.tried += 1
-                row.equal += resumed.digests == wanted.digests
-                row.seen = row.seen or next((text for text in resumed.notices if "resumed" in text), "")
-            shutil.rmtree(where / "run", ignore_errors=True)
-        print(f"{env}: {by_time.equal + by_operation.equal} of {by_time.tried + by_operation.tried} equal", flush=True)
+    """SIGKILL at random moments and at random operations on the disk, of each subject in turn."""
+    rows: list[Row] = []
+    killed = subjects()
+    for number, subject in enumerate(killed):
+        most = count * (number + 1) // len(killed) - count * number // len(killed)
+        rows += kill(processes, subject, most, rng, where)
+        equal, tried = (sum(getattr(row, name) for row in rows) for name in ("equal", "tried"))
+        print(f"{subject}: {equal} of {tried} equal so far", flush=True)
     return rows
+
+
+def kill(processes: Processes, subject: Subject, count: int, rng: random.Random, where: Path) -> list[Row]:
+    began = time.perf_counter()
+    wanted = processes.run(short(subject, where / "straight"))
+    lifetime = time.perf_counter() - began
+    shutil.rmtree(where / "straight")
+    by_time, by_operation = Row(f"SIGKILL at a random moment, {subject}"), Row(f"SIGKILL inside a write, {subject}")
+    while by_time.tried + by_operation.tried < count:
+        row = by_time if by_time.tried <= by_operation.tried else by_operation
+        config = short(subject, where / "run")
+        if row is by_time:
+            killed = processes.run(config, kill_after=rng.uniform(0.2, 1.0) * lifetime)
+        else:
+            killed = processes.run(config, "kill at operation", rng.randrange(1, 220))
+        if killed.code == -signal.SIGKILL:  # otherwise it ended before the kill
+            resumed = processes.run(config)
+            row.tried += 1
+            row.equal += resumed.digests == wanted.digests
+            row.seen = row.seen or next((text for text in resumed.notices if "resumed" in text), "")
+        shutil.rmtree(where / "run", ignore_errors=True)
+    return [row for row in (by_time, by_operation) if row.tried]
 
 
 def damage(processes: Processes, where: Path) -> list[Row]:
     """A flipped byte and a truncation in each kind of file of a stopped run."""
-    wanted = processes.run(short(ENVS[0], where / "straight"))
-    processes.run(short(ENVS[0], where / "killed"), kill_at=STOP)
+    wanted = processes.run(short(ALONE, where / "straight"))
+    processes.run(short(ALONE, where / "killed"), kill_at=STOP)
     rows = []
     for kind, pattern in FILES.items():
         for harm in ("flipped byte", "truncated"):
@@ -121,12 +155,12 @@ def damage(processes: Processes, where: Path) -> list[Row]:
 
 
 def others(processes: Processes, where: Path) -> list[Row]:
-    wanted = processes.run(short(ENVS[0], where / "straight"))
+    wanted = processes.run(short(ALONE, where / "straight"))
     rows = []
-    processes.run(short(ENVS[0], where / "run"), "stop", STOP)
+    processes.run(short(ALONE, where / "run"), "stop", STOP)
     rows.append(finish(Row("SIGTERM"), processes, where / "run", wanted))
 
-    config = short(ENVS[0], where / "run")
+    config = short(ALONE, where / "run")
     holder = subprocess.Popen(
         [sys.executable, "-c", _HOLD, str(where / "run")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -159,24 +193,24 @@ with locked(run / "lock"):
 
 def full_disk(processes: Processes, where: Path) -> list[Row]:
     """A disk that fills up while the run saves, and one that is read-only for a while."""
-    wanted = processes.run(short(ENVS[0], where / "straight"))
+    wanted = processes.run(short(ALONE, where / "straight"))
     rows = []
     try:
         with tmpfs(where / "disk", 64 * MEGABYTE) as disk:
-            first = processes.run(short(ENVS[0], disk / "run"), "fill the disk", 90)
+            first = processes.run(short(ALONE, disk / "run"), "fill the disk", 90)
             row = Row("disk full from step 90 to 190 (tmpfs)")
             row.tried, row.equal = 1, int(first.digests == wanted.digests)
             row.seen = "; ".join(text for text in first.notices if text.startswith("warning"))
             rows.append(row)
             rows.append(finish(Row("the same run, resumed"), processes, disk / "run", wanted))
         with tmpfs(where / "disk", 64 * MEGABYTE) as disk:
-            processes.run(short(ENVS[0], disk / "run"), "fill the disk", 90, kill_at=150)
+            processes.run(short(ALONE, disk / "run"), "fill the disk", 90, kill_at=150)
             (disk / "ballast").unlink()
             rows.append(finish(Row("killed while the disk was full"), processes, disk / "run", wanted))
         with tmpfs(where / "disk", 64 * MEGABYTE) as disk:
-            processes.run(short(ENVS[0], disk / "run"), kill_at=STOP)
+            processes.run(short(ALONE, disk / "run"), kill_at=STOP)
             subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-            refused = processes.run(short(ENVS[0], disk / "run"))
+            refused = processes.run(short(ALONE, disk / "run"))
             subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
             row = finish(Row("read-only disk at resume, writable later"), processes, disk / "run", wanted)
             row.seen = refused.notices[-1] if refused.notices else f"exit code {refused.code}"
@@ -202,7 +236,7 @@ def tmpfs(path: Path, size: int) -> Iterator[Path]:
 
 def finish(row: Row, processes: Processes, run: Path, wanted: Ended) -> Row:
     """Resume the damaged run to its end and compare."""
-    resumed = processes.run(short(ENVS[0], run))
+    resumed = processes.run(short(ALONE, run))
     row.tried += 1
     row.equal += resumed.digests == wanted.digests
     row.seen = next((text for text in resumed.notices if text.startswith("warning")), "; ".join(resumed.notices[:1]))
