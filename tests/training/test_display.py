@@ -20,7 +20,7 @@ from tests.training.test_many_environments import several
 def shown(tmp_path, envs=1, terminal=True):
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=80, height=40, soft_wrap=True, highlight=False)
-    config = several(short_config("gym/CartPole-v1", tmp_path / "run", iterations=3, steps=40), envs)
+    config = several(short_config("gym/CartPole-v1", tmp_path / "run", iterations=3, steps=40 * envs), envs)
     run_module.run(config, [ProgressDisplay(console)])
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
 

@@ -38,11 +38,11 @@ def test_the_page_of_a_run_of_several_environments(server, page, many):
                      ["2", "3", "62.00", "92.00", "0.00391"]]  # fmt: skip
     assert "3 environments" in page.inner_text("#facts") and "of all environments" in page.inner_text("#tiles")
     assert "9 whole games" in page.inner_text("#games-note")
-    seen, box = set(), page.locator(".charts .wide .u-over").bounding_box()
+    seen, box = set(), page.locator("#games .u-over").bounding_box()
     for k in range(1, 120):
         page.mouse.move(box["x"] + box["width"] * k / 120, box["y"] + 30)
-        seen.add(page.inner_text(".charts .wide .tip .line:first-child .label"))
-        seen.add(page.inner_text(".charts .wide .tip .line:last-child .label"))
+        seen.add(page.inner_text("#games .tip .line:first-child .label"))
+        seen.add(page.inner_text("#games .tip .line:last-child .label"))
     games = {f"game of environment {env}, 1{env} steps" for env in range(3)}
     assert seen == {*games, "mean of the last 100"}
     page.goto(server.url)
@@ -55,10 +55,10 @@ def test_games_that_end_in_one_round_are_all_drawn(server, page, many):
     """A chart has one point per step: games of one round stand side by side."""
     page.goto(f"{server.url}/run?run=many")
     until(page, "document.querySelectorAll('#environments tbody tr').length === 3")
-    seen, box = set(), page.locator(".charts .wide .u-over").bounding_box()
+    seen, box = set(), page.locator("#games .u-over").bounding_box()
     for k in range(int(box["width"])):
         page.mouse.move(box["x"] + k, box["y"] + 30)
-        seen.add(page.inner_text(".charts .wide .tip > .soft"))
+        seen.add(page.inner_text("#games .tip > .soft"))
     assert seen == {f"{step - 2 + env} steps" for step in (30, 60, 90) for env in range(3)}
 
 

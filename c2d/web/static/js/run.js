@@ -28,7 +28,11 @@ function makeCharts(listed) {
 
 function makeGamesChart() {
   const node = el("div.chart");
-  byId("charts").append(el("section.panel.wide", {}, el("h2", {}, "Games", el("span.soft", { id: "games-note" }, "")), node));
+  byId("charts").append(
+    el("section.panel.wide", { id: "games" }, el("h2", {}, "Games", el("span.soft", { id: "games-note" }, "")), node),
+    el("section.panel.environments.hidden", { id: "environments", "aria-label": "Environments" },
+      el("h2", {}, "Environments", el("span.soft", { id: "environments-note" }, "")), el("div.scroll", {}, el("table", { id: "environments-table" }))),
+  );
   gamesChart = new Chart(node, { label: "Score of every whole game over training", small: true, xFormat: count, empty: "no game has ended yet" });
 }
 let gamesChart = null;
@@ -72,6 +76,8 @@ function drawEnvironments() {
   const { envs } = episodes;
   const total = detail.row.envs;
   byId("environments").classList.toggle("hidden", !envs.length);
+  byId("games").classList.toggle("wide", !envs.length);
+  byId("games").classList.toggle("shared", envs.length > 0);
   byId("environments-note").textContent = envs.length < total ? `the first ${envs.length} of ${total.toLocaleString("en-US")}` : "";
   const titles = [["#"], ["games"], ["mean score", "of its last 20 games"], ["last score", "of the game that ended last"], ["ε", "probability of a random action now"]];
   const head = el("tr", {}, ...titles.map(([name, title]) => el("th.num", { scope: "col", title }, name)));
