@@ -95,7 +95,7 @@ study-learning: $(READY) ## train CartPole and MinAtar Breakout with default set
 	$(BIN)/python studies/learning.py --env gym/CartPole-v1 --seeds 1 2 3 --out docs/results/learning.md
 
 study-faults: $(READY) ## kill and damage runs, fill their disk, measure checkpoints, and write docs/results (about 10 minutes)
-	$(BIN)/python studies/faults.py --kills 120 --out docs/results/faults.md
+	$(BIN)/python studies/faults.py --kills 150 --out docs/results/faults.md
 	$(BIN)/python studies/checkpoint_cost.py --out docs/results/checkpoints.md
 
 study-server: $(READY) ## put the server and an embedded Ray under load and write docs/results/server.md (about 3 minutes)

@@ -1,6 +1,6 @@
 """Kill and damage short runs, fill their disk, resume them, and count how many end as if nothing had happened.
 
-    python studies/faults.py --kills 120 --out docs/results/faults.md
+    python studies/faults.py --kills 150 --out docs/results/faults.md
 
 Kills are SIGKILL: half of them at a random moment, half at a random operation on the disk, which is inside a
 checkpoint or a write of another file. The full disk is a small tmpfs; mounting it needs root.

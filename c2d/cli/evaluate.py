@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str]) -> None:
     _check(chosen)
     import torch
 
-    from c2d.agents.build import check_device, default_threads
+    from c2d.agents.build import check_device, default_threads, threads_for_environments
     from c2d.evaluation.loaded_run import open_run
     from c2d.evaluation.play import PlaySettings
     from c2d.evaluation.statistics import summarize
@@ -96,7 +97,8 @@ def main(arguments: Sequence[str]) -> None:
     if not subject.agent.finite():
         print("note: the network has weights that are not finite (training diverged): its play is meaningless")
         addons.reject_diverged()
-    setup = PlaySettings(chosen.games, epsilon, chosen.parallel, chosen.seed)
+    threads = threads_for_environments(subject.config.env, min(chosen.parallel, chosen.games))
+    setup = PlaySettings(chosen.games, epsilon, chosen.parallel, chosen.seed, threads)
     began = time.perf_counter()
     course = addons.play(subject, setup)
     seconds = time.perf_counter() - began
@@ -208,15 +210,26 @@ def _new_file(directory: Path) -> Path:
             number += 1
 
 
+_LINE = 30.0  # seconds between lines when there is no terminal
+
+
 @contextmanager
-def progress(games: int) -> Iterator[Watch | None]:
-    """A progress bar on a terminal; nothing elsewhere."""
+def progress(games: int) -> Iterator[Watch]:
+    """A progress bar on a terminal; elsewhere a line now and then, as in training."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield None
+        said = time.monotonic()
+
+        def say(ended: int, steps: int) -> None:
+            nonlocal said
+            if ended < games and time.monotonic() - said >= _LINE:
+                said = time.monotonic()
+                print(f"{ended}/{games} games ended, {steps:,} steps", file=sys.stderr, flush=True)
+
+        yield say
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:

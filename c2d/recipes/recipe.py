@@ -51,6 +51,8 @@ class Schedule:
     """Transitions in one gradient step."""
     update_period: Annotated[int, COUNT] = 4
     """Agent steps of all environments together between gradient steps."""
+    updates_per_period: Annotated[int, between(1, 1_000)] = 1
+    """Gradient steps at the end of each such period, each on a batch of its own: above 1 for a larger replay ratio."""
     target_period: Annotated[int, COUNT] = 8_000
     """Agent steps between copies to the target network."""
     polyak: Annotated[float | None, FRACTION] = None

@@ -19,12 +19,11 @@ from typing import Any
 
 import torch
 
-from c2d.agents.build import available_cores, build_learner, build_replay, check_training
+from c2d.agents.build import build_learner, build_replay, check_training, threads_for_environments
 from c2d.agents.learner import fetch, linear
 from c2d.agents.rollout import Actor, Rollout, Stream
 from c2d.config import Config
 from c2d.envs.make import make
-from c2d.envs.names import resolve
 from c2d.envs.spec import ReplayMismatch
 from c2d.errors import UserError
 from c2d.recipes.recipe import Recipe, Schedule, epsilon_ladder
@@ -212,7 +211,7 @@ class Session:
         updates = []
         for now in range(self.step, self.step + len(self.rollout.streams)):
             if now % self.schedule.update_period == 0:
-                updates.append(self._update())
+                updates += [self._update() for _ in range(self.schedule.updates_per_period)]
             if now % self.schedule.target_period == 0 and self.schedule.polyak is None:
                 self.learner.synchronize()  # with Polyak averaging, each update moves the target network
         self._digest(updates)
@@ -336,11 +335,10 @@ def epsilons(recipe: Recipe, step: int) -> list[float]:
 
 
 def env_threads(config: Config) -> int:
-    """How many threads step the environments: only emulators of Atari leave the interpreter free meanwhile."""
+    """How many threads step the environments of a run; overlapping needs one."""
     threads = config.env_threads
     if threads is None:
-        several = config.recipe.envs > 1 and resolve(config.env).family == "atari"
-        threads = min(config.recipe.envs, available_cores()) if several else 0
+        threads = threads_for_environments(config.env, config.recipe.envs)
     return max(threads, 1) if config.recipe.overlap else threads
 
 

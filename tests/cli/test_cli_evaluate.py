@@ -9,6 +9,7 @@ from statistics import fmean, median
 
 import pytest
 
+from c2d.cli import evaluate as evaluate_command
 from c2d.cli.main import main
 from tests.cli.tiny_runs import tiny_run
 
@@ -197,3 +198,15 @@ def test_leftovers_of_killed_evaluations_are_removed_and_nothing_else(tmp_path):
             os.utime(tmp_path / name, (old, old))
     _remove_leftovers(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
+
+
+def test_progress_in_a_log(capsys, monkeypatch):
+    """A line now and then, none for the last game; nothing on standard output."""
+    clock = iter([0.0, 10.0, 31.0, 31.0, 40.0, 70.0, 70.0])
+    monkeypatch.setattr(evaluate_command.time, "monotonic", lambda: next(clock))
+    with evaluate_command.progress(5) as watch:
+        for ended in (0, 1, 2, 4):
+            watch(ended, 100 * ended)
+        watch(5, 500)
+    out, err = capsys.readouterr()
+    assert out == "" and err.splitlines() == ["1/5 games ended, 100 steps", "4/5 games ended, 400 steps"]

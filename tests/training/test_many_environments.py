@@ -191,6 +191,20 @@ def test_games_of_an_interrupted_round_are_kept(tmp_path):
     assert not any(game == FinishedGame(3.0, 3, 2) for game in other._games)
 
 
+def test_several_updates_in_a_period():
+    """Each has a batch of its own, and the target network is copied as often as before."""
+    config = short_config("gym/CartPole-v1", "unused", updates_per_period=3)
+    session, copies, batches = Session(several(config, 4)), [], []
+    session.fill_history()
+    copy, update = session.learner.synchronize, session.learner.update
+    session.learner.synchronize = lambda: (copies.append(session.step), copy())[1]
+    session.learner.update = lambda batch: (batches.append(batch.indices.tolist()), update(batch))[1]
+    for _ in range(30):
+        session.advance()
+    assert len(batches) == session.learner.updates == session.tally.updates == 3 * (120 // 8)
+    assert len(copies) == 3 and any(a != b for a, b in zip(batches[::3], batches[1::3], strict=True))
+
+
 def test_epsilon_ladder():
     config = short_config("gym/CartPole-v1", "unused", epsilon_ladder=7.0, epsilon_initial=0.4, epsilon_min=0.4)
     session = Session(several(config, 4))
