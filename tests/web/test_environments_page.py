@@ -38,28 +38,21 @@ def test_the_page_of_a_run_of_several_environments(server, page, many):
                      ["2", "3", "62.00", "92.00", "0.00391"]]  # fmt: skip
     assert "3 environments" in page.inner_text("#facts") and "of all environments" in page.inner_text("#tiles")
     assert "9 whole games" in page.inner_text("#games-note")
-    seen, box = set(), page.locator("#games .u-over").bounding_box()
-    for k in range(1, 120):
-        page.mouse.move(box["x"] + box["width"] * k / 120, box["y"] + 30)
-        seen.add(page.inner_text("#games .tip .line:first-child .label"))
-        seen.add(page.inner_text("#games .tip .line:last-child .label"))
-    games = {f"game of environment {env}, 1{env} steps" for env in range(3)}
-    assert seen == {*games, "mean of the last 100"}
+    check_games(page)
     page.goto(server.url)
     until(page, "document.querySelector('tr[data-id=many] td[data-key=env]')?.title === '3 environments in lock-step'")
     assert page.get_attribute("tr[data-id=many] td[data-key=speed]", "title") == "of all 3 environments together"
     assert page.get_attribute("tr[data-id=cartpole] td[data-key=speed]", "title") == ""
 
 
-def test_games_that_end_in_one_round_are_all_drawn(server, page, many):
-    """A chart has one point per step: games of one round stand side by side."""
-    page.goto(f"{server.url}/run?run=many")
-    until(page, "document.querySelectorAll('#environments tbody tr').length === 3")
+def check_games(page):
+    """A chart has one point per step: games of one round stand side by side, and each says who played it."""
     seen, box = set(), page.locator("#games .u-over").bounding_box()
-    for k in range(int(box["width"])):
-        page.mouse.move(box["x"] + k, box["y"] + 30)
-        seen.add(page.inner_text("#games .tip > .soft"))
-    assert seen == {f"{step - 2 + env} steps" for step in (30, 60, 90) for env in range(3)}
+    for x in range(0, int(box["width"]), 5):
+        page.mouse.move(box["x"] + x, box["y"] + 30)
+        seen.add(tuple(page.inner_text("#games .tip").splitlines()[:2]))
+    wanted = {(step - 2 + env, env) for step in (30, 60, 90) for env in range(3)}
+    assert seen == {(f"{step} steps", f"game of environment {env}, 1{env} steps") for step, env in wanted}
 
 
 def test_a_run_of_one_environment_has_no_table(server, page):
@@ -105,7 +98,9 @@ def test_where_the_lens_begins(crowd, page, copied):
         assert page.input_value("#start") == "" and page.evaluate(f"{SHOWN}.env") is None
         words = page.evaluate("document.querySelector('#start').options[2].textContent")
         score, steps = session.rollout.streams[1].env.so_far
-        assert words.startswith(f"environment 1: step {steps}, score {score:g}, ε 0.")
+        facts, epsilon = words.split(", ε ")
+        assert facts == f"environment 1: step {steps}, score {score:g}"
+        assert float(epsilon) == pytest.approx(session.epsilons[1], rel=0.02)
         page.select_option("#start", "1")
         returns, obs = check_start(page, session, 1)
         assert returns == agent.distribution(obs).returns.ravel().tolist()
