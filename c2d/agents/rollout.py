@@ -15,7 +15,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -140,6 +140,26 @@ class Stream:
         self.stack.reset(opening)
         self.action = self.result = None
         return opening
+
+    def state_dict(self) -> dict[str, Any]:
+        """The game in progress, its generator apart. The observation shares memory with the stream."""
+        return {
+            "environment": self.env.state_dict(),
+            "observation": self.stack.obs,
+            "action": self.action,  # chosen, and not carried out yet
+            "so_far": list(self.env.so_far),  # score and steps, for people: the environment knows its own
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue the game. ValueError for what does not fit, ReplayMismatch if the game cannot be brought back."""
+        observation, action = state["observation"], state["action"]
+        if observation.shape != self.stack.obs.shape or observation.dtype != self.stack.obs.dtype:
+            raise ValueError(f"the observation is {observation.dtype} {observation.shape}")
+        if action is not None and not (type(action) is int and 0 <= action < self.env.spec.actions):
+            raise ValueError(f"chosen action is {action}")
+        self.stack.obs[:] = observation
+        self.action = action
+        self.env.load_state_dict(state["environment"])
 
     def carry_out(self) -> None:
         """Step the environment by the chosen action; `result` then is its step, or why there is none."""

@@ -154,6 +154,10 @@ class AtariEnv:
 
     # ------------------------------------------------------ saving and restoring
 
+    @property
+    def so_far(self) -> GameEnd:
+        return GameEnd(self._score, self._steps)
+
     def state_dict(self) -> dict[str, Any]:
         """All that the rest of the game depends on, as plain values; the frame stack is the caller's."""
         return {

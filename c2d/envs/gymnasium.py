@@ -112,6 +112,10 @@ class GymnasiumEnv:
     def _where(self) -> str:
         return f"{self._name}, episode {self._episode}, step {self._steps}"
 
+    @property
+    def so_far(self) -> GameEnd:
+        return GameEnd(self._score, self._steps)
+
     def state_dict(self) -> dict[str, Any]:
         return self._moves.state_dict(self._newest)
 

@@ -98,6 +98,10 @@ class MinAtarEnv:
         image = self._game.state()  # [10, 10, C] bool, a new array at each call
         return np.ascontiguousarray(image.transpose(2, 0, 1)).view(np.uint8)
 
+    @property
+    def so_far(self) -> GameEnd:
+        return GameEnd(self._score, self._steps)
+
     def state_dict(self) -> dict[str, Any]:
         return self._moves.state_dict(self._frame())
 

@@ -1,4 +1,4 @@
-"""What the rest of the system knows of an environment: its shape, and seven methods."""
+"""What the rest of the system knows of an environment: its shape, seven methods, and how its game stands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from c2d.types import ResetFrame, Step
+from c2d.types import GameEnd, ResetFrame, Step
 
 Family = Literal["atari", "minatar", "gym"]
 
@@ -53,6 +53,11 @@ class Environment(Protocol):
 
     def step(self, action: int) -> Step:
         """One agent step; if the learner's episode ends, `Step.reset` already begins the next."""
+        ...
+
+    @property
+    def so_far(self) -> GameEnd:
+        """Score and agent steps of the game in progress, as if it ended now."""
         ...
 
     def passport(self) -> dict[str, Any]:

@@ -140,6 +140,10 @@ class ToyEnv:
         game = GameEnd(self._score, self._steps)
         return Step(frame, chosen.reward, terminal, not terminal, self.reset(), game)
 
+    @property
+    def so_far(self) -> GameEnd:
+        return GameEnd(self._score, self._steps)
+
     def state_dict(self) -> dict[str, Any]:
         return {
             "state": self._state,
@@ -151,7 +155,7 @@ class ToyEnv:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state["state"] not in range(len(self._toy.states)):
             raise ValueError(f"the state is {state['state']!r}; accepted: 0 to {len(self._toy.states) - 1}")
-        self._state, self._steps, self._score = state["state"], state["steps"], state["score"]
+        self._state, self._steps, self._score = state["state"], int(state["steps"]), float(state["score"])
         self._rng.bit_generator.state = state["rng"]
 
     def passport(self) -> dict[str, Any]:

@@ -109,6 +109,13 @@ class Recipe:
     optim: OptimizerSpec = field(default_factory=Adam)
 
 
+def epsilon_ladder(epsilon: float, ladder: float, envs: int) -> list[float]:
+    """ε of each of several environments: ε^(1 + ladder · i/(N-1)), which is ε for all where the ladder is 0."""
+    if not ladder or envs == 1:
+        return [epsilon] * envs
+    return [float(epsilon ** (1.0 + ladder * number / (envs - 1))) for number in range(envs)]
+
+
 def exchange(recipe: Recipe, chosen: Mapping[str, str]) -> Recipe:
     """Other parts, by slot and name, with their default settings; sizes and rates that both kinds have are kept."""
     for slot, name in chosen.items():

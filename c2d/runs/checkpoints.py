@@ -56,7 +56,8 @@ _NAME = re.compile(CHECKPOINT_NAME)
 _ASIDE = re.compile(rf"damaged-{CHECKPOINT_NAME}(-[0-9]+)?")
 # the last one: sweep/transfer.py
 _HALF = re.compile(rf"\.{CHECKPOINT_NAME}\.[0-9]+\.tmp|\.(?:removed|incoming)-{CHECKPOINT_NAME}")
-_LARGEST = {STATE: 1 << 26, RECORDS: 1 << 26, EPISODES: 1 << 28, MANIFEST: 1 << 24}  # bytes
+LARGEST_STATE = 1 << 26  # bytes of state.json
+_LARGEST = {STATE: LARGEST_STATE, RECORDS: 1 << 26, EPISODES: 1 << 28, MANIFEST: 1 << 24}  # bytes
 _LARGEST_UNKNOWN = 1 << 30  # bytes of tensors where no session bounds them
 _SPARE = 1 << 20  # bytes of a tensor file besides its tensors
 
@@ -182,11 +183,7 @@ class Checkpoints:
         contents = {name: self._content(path, manifest, name, limits[name]) for name in manifest["files"]}
         try:
             arrays = unpacked(contents[TENSORS], path / TENSORS)
-            state = _from_json(contents[STATE], arrays)
-            if state["format"] not in _READABLE:
-                raise ValueError(f"{STATE} is of format {state['format']}")
-            if state["format"] == 1:
-                state = _upgraded(state, arrays)
+            state = _read_state(contents[STATE], arrays)
             session_state, seconds = dict(state["session"]), float(state["seconds"])
             segments = [_segment(entry) for entry in manifest["segments"]]
             records = [dict(load_json(line)) for line in contents[RECORDS].decode().splitlines()]
@@ -430,6 +427,24 @@ def _from_json(data: bytes, arrays: dict[str, NDArray[Any]]) -> Any:
         return arrays[value["array"]] if set(value) == {"array"} else value
 
     return load_json(data, decode)
+
+
+def _read_state(data: bytes, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    """The content of state.json in today's form; one of `_WRONG` if it has none."""
+    state: dict[str, Any] = _from_json(data, arrays)
+    if state["format"] not in _READABLE:
+        raise ValueError(f"{STATE} is of format {state['format']}")
+    return _upgraded(state, arrays) if state["format"] == 1 else state
+
+
+def saved_games(state: bytes, arrays: dict[str, NDArray[Any]]) -> tuple[int, int, list[dict[str, Any]]]:
+    """Out of the two files of a checkpoint's state: random and training steps made, and the state of each stream."""
+    try:
+        session = _read_state(state, arrays)["session"]
+        history, step, streams = (session[name] for name in ("history", "step", "streams"))
+        return int(history), int(step), [dict(stream) for stream in streams]
+    except _WRONG as error:
+        raise Damaged(f"{STATE} cannot be read: {error}") from None
 
 
 def network_arrays(arrays: dict[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:

@@ -95,7 +95,7 @@ class ProgressDisplay(Observer):
             f"{record['frames']:,} frames",
             score,
             *(f"{name} {value}" for name, value in _charted(record).items()),
-            f"{record[records.MEASURED]['steps_per_second']:.0f} steps/s",
+            f"{record[records.MEASURED]['steps_per_second']:.0f} steps/s{self._together(' of {}')}",
         ]
         self.console.print(" | ".join(parts), markup=False)
 
@@ -133,12 +133,17 @@ class ProgressDisplay(Observer):
             "iteration": f"{session.iteration + 1}/{session.config.iterations}",
             "steps": f"{session.step:,}",
             "frames": f"{frames:,}",
-            "steps/s": f"{self._speed:.0f}",
+            "steps/s": f"{self._speed:.0f}{self._together(' ({})')}",
             "ETA": str(timedelta(seconds=round(left))) if left is not None else "…",
             "mean score": recent,
             **_charted(so_far, live=True),
             **{name: f"{value:.4g}" for name, value in diagnostics.items() if name not in declared},
         }
+
+    def _together(self, form: str) -> str:
+        """How many environments the speed is of, if several."""
+        count = self._session.config.recipe.envs
+        return form.format(_count(count, "environment")) if count > 1 else ""
 
     def _print_line(self, session: Session) -> None:
         self.console.print(" | ".join(f"{key} {value}" for key, value in self._numbers(session).items()), markup=False)

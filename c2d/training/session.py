@@ -26,6 +26,7 @@ from c2d.config import Config
 from c2d.envs.make import make
 from c2d.envs.spec import ReplayMismatch
 from c2d.errors import UserError
+from c2d.recipes.recipe import Recipe, Schedule, epsilon_ladder
 from c2d.replay.ring import Ring
 from c2d.runs import records
 from c2d.seeding import integer, numpy_generator, torch_generator
@@ -110,7 +111,7 @@ class Session:
         self.config = config
         seed, recipe = config.seed, config.recipe
         self.schedule = recipe.schedule
-        streams = [_stream(config, number) for number in range(recipe.envs)]
+        streams = [make_stream(config, number) for number in range(recipe.envs)]
         _check_alike(streams)
         self.env = streams[0].env
         check_training(recipe, self.env.spec, config.compress_replay)
@@ -142,16 +143,12 @@ class Session:
 
     @property
     def epsilon(self) -> float:
-        s = self.schedule
-        return linear(self.step, s.epsilon_initial, s.epsilon_min, s.epsilon_decay_steps)
+        return _epsilon(self.schedule, self.step)
 
     @property
     def epsilons(self) -> list[float]:
-        """Of each environment: ε^(1 + ladder · i/(N-1)), which is ε for all of them where the ladder is 0."""
-        count, ladder, epsilon = len(self.rollout.streams), self.schedule.epsilon_ladder, self.epsilon
-        if not ladder or count == 1:
-            return [epsilon] * count
-        return [float(epsilon ** (1.0 + ladder * number / (count - 1))) for number in range(count)]
+        """Of each environment."""
+        return epsilons(self.config.recipe, self.step)
 
     @property
     def steps_made(self) -> int:
@@ -288,14 +285,7 @@ class Session:
             "round": {"learned": self._learned, "games": [list(game) for game in self._games]},
             "generators": {name: rng.bit_generator.state for name, rng in self.generators.items()},
             "torch_generators": {n: rng.get_state().numpy().tobytes() for n, rng in self.torch_generators.items()},
-            "streams": [
-                {
-                    "environment": stream.env.state_dict(),
-                    "observation": stream.stack.obs,
-                    "action": stream.action,  # chosen, and not carried out yet
-                }
-                for stream in self.rollout.streams
-            ],
+            "streams": [stream.state_dict() for stream in self.rollout.streams],
             "learner": self.learner.state_dict(),
             "replay": self.replay.state_dict(),
         }
@@ -323,25 +313,25 @@ class Session:
         for name, torch_rng in self.torch_generators.items():
             torch_rng.set_state(torch.frombuffer(bytearray(state["torch_generators"][name]), dtype=torch.uint8))
         for number, (stream, saved) in enumerate(zip(self.rollout.streams, state["streams"], strict=True)):
-            self._load_stream(number, stream, saved)
-
-    def _load_stream(self, number: int, stream: Stream, saved: dict[str, Any]) -> None:
-        observation, action, shown = saved["observation"], saved["action"], stream.stack.obs
-        if observation.shape != shown.shape or observation.dtype != shown.dtype:
-            raise ValueError(f"the observation is {observation.dtype} {observation.shape}")
-        if action is not None and not (type(action) is int and 0 <= action < stream.env.spec.actions):
-            raise ValueError(f"chosen action is {action}")
-        shown[:] = observation
-        stream.action = action
-        try:
-            stream.env.load_state_dict(saved["environment"])
-        except ReplayMismatch as error:
-            several = f"environment {number}: " if len(self.rollout.streams) > 1 else ""
-            self.mismatch = several + str(error)
-            self.replay.begin(stream.reset(), number)
+            try:
+                stream.load_state_dict(saved)
+            except ReplayMismatch as error:
+                several = f"environment {number}: " if len(self.rollout.streams) > 1 else ""
+                self.mismatch = several + str(error)
+                self.replay.begin(stream.reset(), number)
 
     def close(self) -> None:
         self.rollout.close()
+
+
+def _epsilon(schedule: Schedule, step: int) -> float:
+    return linear(step, schedule.epsilon_initial, schedule.epsilon_min, schedule.epsilon_decay_steps)
+
+
+def epsilons(recipe: Recipe, step: int) -> list[float]:
+    """ε of each environment of a run at a training step."""
+    epsilon = _epsilon(recipe.schedule, step)
+    return [epsilon] if recipe.envs == 1 else epsilon_ladder(epsilon, recipe.schedule.epsilon_ladder, recipe.envs)
 
 
 def env_threads(config: Config) -> int:
@@ -354,7 +344,8 @@ def _named(purpose: str, number: int) -> str:
     return f"{purpose} {number}" if number else purpose
 
 
-def _stream(config: Config, number: int) -> Stream:
+def make_stream(config: Config, number: int) -> Stream:
+    """One environment of a run. All that is random in it comes from the run's seed and its number."""
     env = make(config.env, config.rules, integer(config.seed, _named("environment", number)))
     return Stream(env, numpy_generator(config.seed, _named("actions", number)))
 

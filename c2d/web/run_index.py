@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from c2d.runs import layout
 from c2d.runs.confined import Root, entry, number, text
 from c2d.runs.reader import Budget, LineReader
 from c2d.runs.records import MEASURED
-from c2d.web.watched_run import NEWEST, Columns, WatchedRun, chart_list
+from c2d.web.watched_run import MOST_ENVS, NEWEST, Columns, WatchedRun, chart_list
 
 PERIOD = 1.0  # seconds between refreshes
 _SOON = 0.1  # of it, while there is more to read than one refresh allows
@@ -30,6 +30,8 @@ _RECORDS = 10_000  # lines of records and events read in one refresh
 _EPISODES = 50_000  # lines of games read for one answer
 _EPISODE_POINTS = 1_500
 _WINDOW = 100  # games over which a score is averaged
+_RECENT = 20  # likewise, of one environment
+_LISTED = 256  # environments of a run that are listed
 
 
 class Change(NamedTuple):
@@ -151,11 +153,12 @@ class RunIndex:
         return evaluations
 
     def episodes(self, name: str) -> dict[str, Any]:
-        """Scores of whole games, thinned to what a chart can show, and their running mean."""
+        """Scores of whole games, thinned to what a chart can show, and their running mean; by environment, if a run
+        has several, how they play."""
         with self._lock:
-            games = self._games.setdefault(name, Games(self.root, name))
+            games, run = self._games.setdefault(name, Games(self.root, name)), self.runs[name]
             games.read(Budget(_EPISODES))
-            return games.answer()
+            return {**games.answer(), "envs": games.by_environment(run.envs, run.epsilons) if run.envs > 1 else []}
 
 
 class Games:
@@ -164,33 +167,58 @@ class Games:
     def __init__(self, root: Root, name: str) -> None:
         self._lines = LineReader(root, name, layout.EPISODES)
         self._restarts = 0
-        self._columns = Columns(("step", "score", "mean", "length"), _EPISODE_POINTS)
+        self._columns = Columns(("step", "score", "mean", "length", "env"), _EPISODE_POINTS)
         self._recent: deque[float] = deque(maxlen=_WINDOW)
+        self._counts: dict[int, int] = {}  # environment -> its games
+        self._scores: dict[int, deque[float]] = {}  # and the last of them
 
     def read(self, budget: Budget) -> None:
         lines = self._lines.advance(budget)
         if self._lines.restarts != self._restarts:
             self._restarts = self._lines.restarts
             self._columns.clear()
-            self._recent.clear()
+            for kept in (self._recent, self._counts, self._scores):
+                kept.clear()
         for line in lines:
             try:
-                _, step, score, length = line.split(b",")[:4]
-                self._add(int(step), float(score), int(length))
+                _, step, score, length, *more = line.split(b",")
+                self._add(int(step), float(score), int(length), int(more[0]) if more else 0)
             except ValueError:
                 continue  # the header, or a damaged line
 
-    def _add(self, step: int, score: float, length: int) -> None:
+    def _add(self, step: int, score: float, length: int, env: int) -> None:
+        if not 0 <= env < MOST_ENVS:
+            raise ValueError(f"a game of environment {env}")
         finite = abs(score) < 1e300  # which NaN is not
         if finite:
             self._recent.append(score)
-        mean = math.fsum(self._recent) / len(self._recent) if self._recent else None
-        row = {"step": step, "score": score if finite else None, "mean": mean, "length": length}
-        self._columns.add(row)
+            self._scores.setdefault(env, deque(maxlen=_RECENT)).append(score)
+        self._counts[env] = self._counts.get(env, 0) + 1
+        row = {"step": step, "score": score if finite else None, "mean": _mean(self._recent), "length": length}
+        self._columns.add({**row, "env": env})
 
     def answer(self) -> dict[str, Any]:
         columns = {name: list(column) for name, column in self._columns.values.items()}
         return {"count": self._columns.count, "reading": self._lines.behind, **columns}
+
+    def by_environment(self, envs: int, epsilons: list[float] | None) -> list[dict[str, Any]]:
+        """The first environments of a run: games, mean score of the last ones, the last score, ε."""
+        listed = []
+        for env in range(min(envs, _LISTED)):
+            scores = self._scores.get(env, ())
+            listed.append(
+                {
+                    "games": self._counts.get(env, 0),
+                    "mean": _mean(scores),
+                    "last": scores[-1] if scores else None,
+                    "epsilon": None if epsilons is None else epsilons[env],
+                }
+            )
+        return listed
+
+
+def _mean(scores: Collection[float]) -> float | None:
+    return math.fsum(scores) / len(scores) if scores else None
 
 
 def _risk(record: Any) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from c2d.config import upgraded
+from c2d.recipes.recipe import epsilon_ladder
 from c2d.runs import layout
 from c2d.runs.confined import Root, browser_safe, count, entry, number, text
 from c2d.runs.lock import LONGEST, is_alive
@@ -16,6 +17,7 @@ from c2d.runs.records import MEASURED, charts, metrics
 
 CHECKPOINT = re.compile(r"[0-9]{12}")  # as runs/checkpoints.py names them
 NEWEST = "weights"  # the newest weights, among the checkpoints
+MOST_ENVS = 4_096  # environments of a run
 _SPARK = 40  # points of the small curve in the table
 _WINDOW = 60.0  # seconds over which speed is observed between records
 _MOST = 20_000  # records kept of a run
@@ -227,6 +229,23 @@ class WatchedRun:
     def total(self) -> int:
         return count(self.config, "iterations") * count(self.config, "recipe", "schedule", "steps_per_iteration")
 
+    @property
+    def envs(self) -> int:
+        """Environments that play in lock-step."""
+        return max(1, min(count(self.config, "recipe", "envs"), MOST_ENVS))
+
+    @property
+    def epsilons(self) -> list[float] | None:
+        """ε of each environment by now; None if the settings do not say."""
+        schedule = entry(self.config, "recipe", "schedule")
+        first, last = (number(schedule, name) for name in ("epsilon_initial", "epsilon_min"))
+        decay, ladder = count(schedule, "epsilon_decay_steps"), number(schedule, "epsilon_ladder") or 0.0
+        if first is None or last is None or not (0 <= first <= 1 and 0 <= last <= 1 and ladder >= 0):
+            return None
+        steps = max(0, self.steps)
+        now = last if steps >= decay else first + (last - first) * (steps / decay)
+        return epsilon_ladder(now, ladder, self.envs)
+
     def state(self, now: float) -> str:
         """running, finished, failed or stopped."""
         if is_alive(self._holder, self._touched, now):
@@ -261,6 +280,7 @@ class WatchedRun:
             "recipe": text(config, "recipe_name", default="unknown"),
             "seed": number(config, "seed"),
             "protocol": text(config, "protocol"),
+            "envs": self.envs,
             "state": state,
             "resumable": state in ("stopped", "failed") and bool(self.checkpoints),
             "steps": self.steps,

@@ -1,12 +1,17 @@
 """Resume where the game is the difficulty: Q*bert, damaged emulators, games known not to continue as saved."""
 
 import shutil
+from copy import deepcopy
 from dataclasses import replace
+
+import numpy as np
+import pytest
 
 from c2d.envs.trial import NOT_EXACT
 from c2d.runs.checkpoints import Checkpoints
 from c2d.training import run as run_module
 from c2d.training.progress import headline
+from c2d.training.session import make_stream
 from tests.training import test_resume as resume
 from tests.training.crashed_runs import rewrite
 from tests.training.short_runs import short_config
@@ -16,6 +21,33 @@ from tests.training.test_resume import go, saving
 def game(state):
     """The environment's part of a checkpoint."""
     return state["session"]["streams"][0]["environment"]
+
+
+@pytest.mark.parametrize("env", resume.FAMILIES)
+def test_a_game_says_how_it_stands_and_so_does_the_game_brought_back(env):
+    config, score, steps, played = short_config(env, "unused"), 0.0, 0, 0
+    stream, rng = make_stream(config, 1), np.random.default_rng(0)
+    stream.reset()
+    assert stream.env.so_far == (0.0, 0)
+    while played < 40 or steps < 2:
+        stream.action = int(rng.integers(stream.env.spec.actions))
+        stream.carry_out()
+        step = stream.result
+        score, steps = (score + step.reward, steps + 1) if step.game is None else (0.0, 0)
+        stream.stack.update(step)
+        played += 1
+        assert stream.env.so_far == (score, steps)
+    stream.action = 1
+    saved = deepcopy(stream.state_dict())
+    again = make_stream(config, 1)
+    again.load_state_dict(saved)
+    assert again.env.so_far == (score, steps) == tuple(saved["so_far"]) and again.action == 1
+    np.testing.assert_array_equal(again.stack.obs, stream.stack.obs)
+    for one in (stream, again):
+        one.carry_out()
+    np.testing.assert_array_equal(again.result.frame, stream.result.frame)
+    for one in (stream, again):
+        one.env.close()
 
 
 def test_qbert_stopped_and_resumed_ends_as_if_it_had_not_been(tmp_path):

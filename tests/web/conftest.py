@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.tiny_runs import tiny_run
-from tests.training.short_runs import short_run
+from tests.training.short_runs import short_config, short_run
+from tests.training.test_many_environments import several
+from tests.training.test_resume import go, saving
 
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
@@ -37,6 +39,17 @@ def trained(tmp_path_factory) -> Path:
     short_run("minatar/breakout", root / "breakout-c51", recipe="c51", iterations=1)
     tiny_run("gym/CartPole-v1", root / "cartpole")
     return root
+
+
+@pytest.fixture(scope="session")
+def crowd(tmp_path_factory):
+    """A run of three environments, stopped in the middle of their games, and its session as it stood then.
+
+    Neither is to be changed.
+    """
+    root = tmp_path_factory.mktemp("crowd")
+    config = short_config("minatar/breakout", root / "three", steps=300, epsilon_ladder=7.0, epsilon_min=0.1)
+    return root, go(saving(several(config)), stop=171).session
 
 
 class Server:

@@ -209,7 +209,7 @@ def send_bad_messages(page):
       socket.onmessage = (event) => heard.push(new TextDecoder().decode(event.data));
       await new Promise((done, fail) => { socket.onopen = done; setTimeout(fail, 20000); });
       for (const text of ['', 'nonsense', '{"do": "fly"}', 'x'.repeat(100000), '{"do": "step"}',
-        '{"do": "open", "agents": [["../..", "weights"]], "drive": "first", "seed": 0, "epsilon": 0}']) {
+        '{"do": "open", "agents": [["../..", "weights"]], "drive": "first", "seed": 0, "epsilon": 0, "start": null}']) {
         socket.send(text);
       }
       socket.send(new Uint8Array([1, 2, 3]));

@@ -305,4 +305,6 @@ def test_games_are_read_some_for_each_answer(index, monkeypatch):
         "score": [2.5],
         "mean": [2.5],
         "length": [7],
+        "env": [0],
+        "envs": [],
     }

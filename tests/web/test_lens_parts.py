@@ -41,12 +41,13 @@ def test_what_is_not_finite_becomes_null():
     assert np.isnan(parts["x"][0]) and parts["x"][1] == 1.0  # laws are sent as computed
 
 
-GOOD = '{"do": "open", "agents": [["a", "weights"]], "drive": "first", "seed": 0, "epsilon": 0.1}'
+GOOD = '{"do": "open", "agents": [["a", "weights"]], "drive": "first", "seed": 0, "epsilon": 0.1, "start": null}'
+NEW = '{"do": "new", "seed": 2147483647, "start": 4095}'
 
 
 @pytest.mark.parametrize(
     "text",
-    [GOOD, '{"do": "play"}', '{"do": "speed", "value": 0}', '{"do": "new", "seed": 2147483647}',
+    [GOOD, '{"do": "play"}', '{"do": "speed", "value": 0}', NEW, GOOD.replace("null", "0"),
      '{"do": "criteria", "names": ["mean", "cvar:0.1"], "by": 1}', '{"do": "ack"}'],
 )  # fmt: skip
 def test_commands(text):
@@ -61,8 +62,11 @@ def test_commands(text):
      '{"do": "speed", "value": NaN}', '{"do": "speed", "value": 1e-300}', '{"do": "speed", "value": 0.009}',
      '{"do": "speed", "value": 1' + "0" * 400 + "}", '{"do": "epsilon", "value": 1' + "0" * 400 + "}",
      '{"do": "speed", "value": Infinity}', '{"do": "speed", "value": 1e9}',
-     '{"do": "epsilon", "value": 1.1}', '{"do": "epsilon", "value": true}', '{"do": "new", "seed": -1}',
-     '{"do": "new", "seed": 1.5}', '{"do": "new", "seed": 2147483648}', '{"do": "criteria", "names": [], "by": 0}',
+     '{"do": "epsilon", "value": 1.1}', '{"do": "epsilon", "value": true}', NEW.replace("2147483647", "-1"),
+     NEW.replace("2147483647", "1.5"), NEW.replace("2147483647", "2147483648"), NEW.replace("4095", "4096"),
+     NEW.replace("4095", "-1"), NEW.replace("4095", "true"), NEW.replace("4095", "1.0"), NEW.replace("4095", '"1"'),
+     NEW.replace(', "start": 4095', ""), GOOD.replace(', "start": null', ""),
+     '{"do": "criteria", "names": [], "by": 0}',
      '{"do": "criteria", "names": [1], "by": 0}',
      '{"do": "criteria", "names": ["mean"], "by": -1}', '{"do": "criteria", "names": ["' + "x" * 41 + '"], "by": 0}',
      GOOD.replace('["a", "weights"]', ""), GOOD.replace('["a", "weights"]', '["a"]'), GOOD.replace('"weights"', "1"),

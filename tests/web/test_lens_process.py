@@ -12,7 +12,7 @@ from c2d.runs.confined import Root
 from c2d.web.lens.connection import LensConnection
 from c2d.web.lens.messages import unpack
 
-OPEN = '{"do": "open", "agents": [["%s", "weights"]], "drive": "first", "seed": 4, "epsilon": 0.0}'
+OPEN = '{"do": "open", "agents": [["%s", "weights"]], "drive": "first", "seed": 4, "epsilon": 0.0, "start": null}'
 
 
 async def heard(session: LensConnection, kind: str):
@@ -53,7 +53,7 @@ def test_a_lens_from_opening_to_its_end(trained):
             assert "by is 3" in (await heard(session, "error"))[0]["text"]
             await session.command('{"do": "epsilon", "value": 2}')
             assert "epsilon is '2'" in (await heard(session, "error"))[0]["text"]
-            await session.command('{"do": "new", "seed": 4}')
+            await session.command('{"do": "new", "seed": 4, "start": null}')
             again = await heard(session, "moment")
             assert again[0]["games"] == first[0]["games"] and again[1]["0.picture"] == first[1]["0.picture"]
             await session.command('{"do": "speed", "value": 0}')

@@ -2,6 +2,13 @@
 
 Commands arrive as JSON lines on standard input; messages leave on standard output, each preceded by its length as u32
 little-endian. The process ends when its input ends, and so with the server in any case.
+
+    opened   the agents, each with the state of the environments in its checkpoint
+    begun    games have begun: "start" is the environment of the checkpoint that they continue, or null for new ones;
+             "notice" says why they are new although a start was requested, else null
+    moment   one step of the games (player.py)
+    done     a command was executed, after everything that it sent
+    error    a command was not executed, or the game stopped
 """
 
 from __future__ import annotations
@@ -91,7 +98,14 @@ class LensProcess:
     # ------------------------------------------------------------------- commands
 
     def do_open(
-        self, root: str, agents: list[list[str]], drive: str, seed: int, epsilon: float, trusted: list[str]
+        self,
+        root: str,
+        agents: list[list[str]],
+        drive: str,
+        seed: int,
+        epsilon: float,
+        start: int | None,
+        trusted: list[str],
     ) -> None:
         import torch
 
@@ -107,10 +121,14 @@ class LensProcess:
         names = tuple(trusted)
         try:
             loaded = [open_agent(Root(root), run, checkpoint, names) for run, checkpoint in agents]
-            self.player = Player(loaded, drive, seed, epsilon, names)  # type: ignore[arg-type]  # checked by the server
+            self.player = Player(loaded, drive, seed, epsilon, names, start)  # type: ignore[arg-type]  # checked before
         except (RuntimeError, MemoryError) as error:  # sizes beyond any machine
             raise UserError(f"{agents[0][0]} cannot be opened: {str(error).splitlines()[0]}") from None
         self.pipe.send(pack({"kind": "opened", "agents": [_describe(agent) for agent in loaded], "drive": drive}))
+        self._report_start()
+
+    def _report_start(self) -> None:
+        self.pipe.send(pack({"kind": "begun", "start": self.player.start, "notice": self.player.notice}))
 
     def _close_player(self) -> None:
         if self.player is not None:
@@ -140,9 +158,10 @@ class LensProcess:
         self._require_player()
         self.player.epsilon = value
 
-    def do_new(self, seed: int) -> None:
+    def do_new(self, seed: int, start: int | None) -> None:
         self._require_player()
-        self.player.begin(seed)
+        self.player.begin(seed, start)
+        self._report_start()
         self._step()
 
     def do_criteria(self, names: list[str], by: int) -> None:
@@ -171,6 +190,10 @@ def _describe(loaded: Any) -> dict[str, Any]:
         "phi": recipe.phi.kind,
         "own_target": loaded.own_target,
         "alpha": loaded.agent.network.diagnostics().get("alpha"),
+        "environments": [
+            {"steps": game.steps, "score": game.score, "epsilon": game.epsilon} for game in loaded.saved.games
+        ],
+        "trouble": loaded.saved.trouble,
     }
 
 

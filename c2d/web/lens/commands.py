@@ -12,6 +12,7 @@ MAX_BYTES = 8_192  # of a message
 _DRIVES = ("first", "second", "each")
 _MAX_CRITERIA = 8
 _SEEDS = 2**31
+_ENVIRONMENTS = 4_096  # the most that a run has
 _SLOWEST, _FASTEST = 0.01, 1_000.0  # steps per second
 
 
@@ -67,6 +68,13 @@ def _seed(key: str, value: Any) -> int:
     return int(value)
 
 
+def _start(key: str, value: Any) -> int | None:
+    """Where games begin: null for new ones, or an environment of the first agent's checkpoint."""
+    fits = value is None or (type(value) is int and 0 <= value < _ENVIRONMENTS)
+    _require(fits, key, value, f"null (a new game), or an environment of the checkpoint from 0 to {_ENVIRONMENTS - 1}")
+    return None if value is None else int(value)
+
+
 def _between(low: float, high: float) -> Check:
     def check(key: str, value: Any) -> float:
         fits = type(value) in (int, float) and low <= value <= high  # NaN fails
@@ -109,13 +117,13 @@ def _index(key: str, value: Any) -> int:
 
 
 COMMANDS: dict[str, dict[str, Check]] = {
-    OPEN: {"agents": _agents, "drive": _drive, "seed": _seed, "epsilon": _between(0.0, 1.0)},
+    OPEN: {"agents": _agents, "drive": _drive, "seed": _seed, "epsilon": _between(0.0, 1.0), "start": _start},
     "play": {},
     "pause": {},
     "step": {},
     "speed": {"value": _speed},
     "epsilon": {"value": _between(0.0, 1.0)},
-    "new": {"seed": _seed},
+    "new": {"seed": _seed, "start": _start},
     "criteria": {"names": _criteria, "by": _index},
     "ack": {},
 }

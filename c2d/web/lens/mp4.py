@@ -76,7 +76,9 @@ class MomentRenderer:
             action = self._name(game["driver"], game["action"])
             label = f"{action}{' (random)' if game['random'] else ''}"
             self._write(label + (f"   reward {game['reward']:g}" if game["reward"] else ""), 16, below + 8, large=True)
-            self._write(f"score {game['score']:g}   step {game['step']}   seed {header['seed']}", 16, below + 34, _SOFT)
+            where = "" if game["env"] is None else f"   environment {game['env']}"
+            facts = f"score {game['score']:g}   step {game['step']}{where}   seed {header['seed']}"
+            self._write(facts, 16, below + 34, _SOFT)
 
     def _name(self, seat: int, action: int) -> str:
         names = self.agents[seat]["actions"]

@@ -57,15 +57,21 @@ Drive = Literal["first", "second", "each"]  # whose actions are taken; "each": t
 
 
 class WatchedGame:
-    """A running game. The same seed, ε and agent give the same game."""
+    """A running game. The same seed, start, ε and agent give the same game."""
 
-    def __init__(self, loaded: Loaded, seed: int) -> None:
-        self.stream = Stream(loaded.make_env(seed), numpy_generator(seed, "lens actions"))
+    def __init__(self, loaded: Loaded, seed: int, start: int | None = None) -> None:
+        """A new game, or with `start` the game of that environment of the checkpoint: UserError if it is not there."""
+        rng = numpy_generator(seed, "lens actions")
+        if start is None:
+            self.stream = Stream(loaded.make_env(seed), rng)
+            self.stream.reset()
+        else:
+            self.stream = loaded.resume_game(start, rng)
         self.rollout = Rollout(self._choose, [self.stream], every_row=True)
+        self.env = start  # which environment of the run it is; None: none of them
         self.chosen = 0  # by the agent, for the next step
-        self.number, self.steps, self.score = 0, 0, 0.0
+        self.number, (self.score, self.steps) = 0, self.stream.env.so_far
         self.notice: str | None = None  # why there is no image
-        self.stream.reset()
 
     @property
     def obs(self) -> np.ndarray:
@@ -93,7 +99,15 @@ class WatchedGame:
 class Player:
     """Agents and games. `advance` makes one step and returns it as a message."""
 
-    def __init__(self, agents: list[Loaded], drive: Drive, seed: int, epsilon: float, trusted: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        agents: list[Loaded],
+        drive: Drive,
+        seed: int,
+        epsilon: float,
+        trusted: tuple[str, ...],
+        start: int | None = None,
+    ) -> None:
         self.agents, self.drive, self.trusted = agents, drive, trusted
         self.epsilon = epsilon
         self.criteria = [MEAN]
@@ -103,17 +117,35 @@ class Player:
         self.learners = [_learner(loaded) for loaded in agents]
         if len(agents) == 2 and drive != "each":
             _require_alike(*agents)
-        self.begin(seed)
+        self.begin(seed, start)
 
-    def begin(self, seed: int) -> None:
-        """New games from a seed. If a run has newer weights, they are loaded."""
+    def begin(self, seed: int, start: int | None = None) -> None:
+        """New games from a seed, or the game that an environment of the first agent's checkpoint was playing.
+
+        If it cannot be brought back, new games begin, and `notice` says why. If a run has newer weights, they are
+        loaded.
+        """
         self._renew()
+        self.seed, self.start = seed, start
+        self.notice: str | None = None
+        alone = len(self.agents) == 1 or self.drive == "each"
+        players = self.agents if alone else [self.agents[self._driver(0)]]
+        try:
+            self._begin(players)
+        except UserError as error:
+            if start is None:
+                raise
+            self.start, self.notice = None, f"{error}; a new game begins"
+            self._begin(players)
+
+    def _begin(self, players: list[Loaded]) -> None:
+        """Both agents begin from one saved game; one that plays another environment begins a new game."""
         self.close()
-        self.seed = seed
-        if len(self.agents) == 1 or self.drive == "each":
-            self.games = [WatchedGame(loaded, seed) for loaded in self.agents]
-        else:
-            self.games = [WatchedGame(self.agents[self._driver(0)], seed)]
+        for loaded in players:
+            if self.start is not None and _alike(self.agents[0], loaded):
+                self.games.append(WatchedGame(self.agents[0], self.seed, self.start))
+            else:
+                self.games.append(WatchedGame(loaded, self.seed))
 
     def close(self) -> None:
         for game in self.games:
@@ -170,8 +202,8 @@ class Player:
         game.chosen = seats[driver]["would"][self.chosen]
         for transition in game.rollout.step(self.epsilon):  # of one stream: there is one
             step = transition.step
-            moment = {"game": game.number, "step": game.steps, "score": game.score, "action": transition.action,
-                      "random": transition.random, "driver": driver, "notice": game.notice}  # fmt: skip
+            moment = {"game": game.number, "env": game.env, "step": game.steps, "score": game.score, "driver": driver,
+                      "action": transition.action, "random": transition.random, "notice": game.notice}  # fmt: skip
             for seat in range(len(self.agents)):
                 if self._game(seat) is game:
                     seats[seat] |= self._target(seat, game, transition, parts)
@@ -198,9 +230,15 @@ def _learner(loaded: Loaded) -> Learner:
     return assemble_learner(loaded.config.recipe, loaded.agent.network, loaded.target, torch.Generator())
 
 
+def _alike(first: Loaded, second: Loaded) -> bool:
+    """Whether two agents can look at one game."""
+    a, b = first.agent.spec, second.agent.spec
+    return (a.obs_shape, a.frame_dtype, a.actions, first.env) == (b.obs_shape, b.frame_dtype, b.actions, second.env)
+
+
 def _require_alike(first: Loaded, second: Loaded) -> None:
     a, b = first.agent.spec, second.agent.spec
-    if (a.obs_shape, a.frame_dtype, a.actions, first.env) != (b.obs_shape, b.frame_dtype, b.actions, second.env):
+    if not _alike(first, second):
         raise UserError(
             f"{first.run} plays {first.env} with {a.actions} actions and observations {a.obs_shape}, {second.run} "
             f"{second.env} with {b.actions} and {b.obs_shape}: they cannot look at one game; let each play its own"

@@ -35,7 +35,7 @@ export class Chart {
     return { width: Math.max(120, this.node.clientWidth), height: Math.max(80, this.node.clientHeight) };
   }
 
-  /** series: {label, color, dash, x, y, raw (y before smoothing), points, width, endLabel}; scale: {logX, logY} */
+  /** series: {label, color, dash, x, y, raw (y before smoothing), points, width, endLabel, at (x => what the point at x is)}; scale: {logX, logY} */
   set(series, scale = this.scale) {
     const form = (s) => [s.label, s.color, s.dash, s.points, s.width, s.endLabel, s.band].join();
     const before = this.series.map(form).join("|") + JSON.stringify(this.scale);
@@ -104,13 +104,13 @@ export class Chart {
     this.series.forEach((s, k) => {
       let at = idx;
       while (at >= 0 && (u.data[k + 1][at] === null || u.data[k + 1][at] === undefined)) at -= 1;
-      if (at >= 0) lines.push([u.data[k + 1][at], s]);
+      if (at >= 0) lines.push([u.data[k + 1][at], s, s.at?.(u.data[0][at]) ?? s.label]);
     });
     lines.sort((a, b) => b[0] - a[0]);
-    const rows = lines.slice(0, 14).map(([value, s]) => {
+    const rows = lines.slice(0, 14).map(([value, s, label]) => {
       const swatch = el("span.swatch");
       swatch.style.background = s.color;
-      return el("div.line", {}, swatch, el("span.label", {}, s.label), el("span.num", {}, this.options.yFormat(value)));
+      return el("div.line", {}, swatch, el("span.label", {}, label), el("span.num", {}, this.options.yFormat(value)));
     });
     this.tip.replaceChildren(el("div.soft", {}, `${this.options.xFormat(u.data[0][idx])} ${this.options.xLabel}`), ...rows);
     this.tip.style.display = "block";

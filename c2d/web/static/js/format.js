@@ -39,6 +39,8 @@ export function when(seconds) {
   return seconds ? new Date(seconds * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" }) : DASH;
 }
 
+export const environments = (many) => `${many.toLocaleString("en-US")} environments`;
+
 /** A value of a config or passport. */
 export function setting(value) {
   if (value === null || value === undefined) return DASH;

@@ -3,7 +3,7 @@
 import { Chart, smooth, style } from "./chart.js";
 import { get, showLink, watchRuns } from "./data.js";
 import { byId, color, el } from "./dom.js";
-import { count, duration, number, score, setting, when } from "./format.js";
+import { count, duration, environments, number, score, setting, when } from "./format.js";
 
 const id = new URLSearchParams(location.search).get("run") ?? "";
 let detail = null;
@@ -28,7 +28,11 @@ function makeCharts(listed) {
 
 function makeGamesChart() {
   const node = el("div.chart");
-  byId("charts").append(el("section.panel.wide", {}, el("h2", {}, "Games", el("span.soft", { id: "games-note" }, "")), node));
+  byId("charts").append(
+    el("section.panel.wide", { id: "games" }, el("h2", {}, "Games", el("span.soft", { id: "games-note" }, "")), node),
+    el("section.panel.environments.hidden", { id: "environments", "aria-label": "Environments" },
+      el("h2", {}, "Environments", el("span.soft", { id: "environments-note" }, "")), el("div.scroll", {}, el("table", { id: "environments-table" }))),
+  );
   gamesChart = new Chart(node, { label: "Score of every whole game over training", small: true, xFormat: count, empty: "no game has ended yet" });
 }
 let gamesChart = null;
@@ -53,13 +57,32 @@ function drawCharts() {
 
 function drawGames() {
   if (!episodes) return;
-  const { count: total, step, score: scores, mean } = episodes;
+  const { count: total, score: scores, mean, length, env } = episodes;
+  const envs = detail.row.envs;
+  const step = episodes.step.map((end, k) => end - (envs - 1 - env[k])); // environments step one after the other
+  const place = new Map(step.map((x, k) => [x, k]));
+  const game = (x) => `game of environment ${env[place.get(x)]}, ${length[place.get(x)].toLocaleString("en-US")} steps`;
   byId("games-note").textContent = `${total.toLocaleString("en-US")} whole games by step${total > step.length ? `, ${step.length.toLocaleString("en-US")} of them shown` : ""}${episodes.reading ? "; more are being read" : ""}`;
+  drawEnvironments();
   gamesChart.options.xLabel = "steps";
   gamesChart.set(total ? [
-    { label: "score of one game", color: color("soft"), x: step, y: scores, scatter: true },
+    { label: "score of one game", color: color("soft"), x: step, y: scores, scatter: true, at: envs > 1 ? game : null },
     { label: "mean of the last 100", ...style(0), dash: null, x: step, y: mean, width: 2 },
   ] : [], { logX: false, logY: byId("log-y").checked });
+}
+
+/** How each environment of a run plays; nothing for a run of one. */
+function drawEnvironments() {
+  const { envs } = episodes;
+  const total = detail.row.envs;
+  byId("environments").classList.toggle("hidden", !envs.length);
+  byId("games").classList.toggle("wide", !envs.length);
+  byId("games").classList.toggle("shared", envs.length > 0);
+  byId("environments-note").textContent = envs.length < total ? `the first ${envs.length} of ${total.toLocaleString("en-US")}` : "mean of 20 scores, last score";
+  const titles = [["#", "number of the environment"], ["games", "that have ended"], ["mean", "score of its last 20 games"], ["last", "score of its last game"], ["ε", "probability of a random action now"]];
+  const head = el("tr", {}, ...titles.map(([name, title]) => el("th.num", { scope: "col", title }, name)));
+  const rows = envs.map((one, k) => el("tr", {}, ...[k, one.games.toLocaleString("en-US"), score(one.mean), score(one.last), number(one.epsilon, 3)].map((text) => el("td.num", {}, text))));
+  byId("environments-table").replaceChildren(el("thead", {}, head), el("tbody", {}, ...rows));
 }
 
 const lines = (count) => `${count.toLocaleString("en-US")} ${count === 1 ? "line" : "lines"}`;
@@ -69,7 +92,7 @@ function drawHead() {
   document.title = `${row.name} · C2D`;
   byId("title").textContent = row.name;
   byId("state").replaceChildren(el("span.badge", { "data-state": row.state }, row.state, row.resumable ? el("span.more", {}, "resumable") : null));
-  byId("facts").textContent = `${row.recipe} on ${row.env}, seed ${row.seed ?? "–"}, protocol ${row.protocol}`;
+  byId("facts").textContent = `${row.recipe} on ${row.env}, seed ${row.seed ?? "–"}, protocol ${row.protocol}${row.envs > 1 ? `, ${environments(row.envs)}` : ""}`;
   const lens = `/lens?run=${encodeURIComponent(row.id)}`;
   byId("lens-link").href = lens;
   byId("actions").replaceChildren(...[
@@ -86,7 +109,7 @@ function drawHead() {
     ["score", score(row.score), row.games === null ? "" : `${row.games} games, best ${score(row.best)}`],
     ["progress", share, `${count(row.steps)} of ${count(row.total)} steps`],
     ["frames", count(row.steps * row.frames_per_step), `${row.frames_per_step} per step`],
-    ["speed", row.speed ? `${number(row.speed, 3)}` : "–", "steps per second"],
+    ["speed", row.speed ? `${number(row.speed, 3)}` : "–", row.envs > 1 ? "steps/s of all environments" : "steps per second"],
     row.state === "running" ? ["ETA", duration(row.eta), "at this speed"] : ["trained for", duration((last("hours") ?? 0) * 3600), "of iterations"],
     ["loss", number(last("mean_loss"), 3), "last iteration"],
     ["atoms", `${number(last("atom_min"), 3)} … ${number(last("atom_max"), 3)}`, "φ-space"],

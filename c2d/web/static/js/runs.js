@@ -3,7 +3,7 @@
 import { Chart, sample, smooth, style } from "./chart.js";
 import { get, showLink, watchRuns } from "./data.js";
 import { byId, el, save, svg } from "./dom.js";
-import { count, duration, number, score } from "./format.js";
+import { count, duration, environments, number, score } from "./format.js";
 
 const FIRST = 5; // runs selected when the page opens
 const NAMED = 16; // curves named in the legend
@@ -92,7 +92,9 @@ function fill(line, row) {
   cell.name.title = row.name;
   cell.name.replaceChildren(swatch, el("a", { href: `/run?run=${encodeURIComponent(row.id)}` }, row.name));
   cell.recipe.textContent = row.recipe;
+  const together = row.envs > 1 ? environments(row.envs) : "";
   cell.env.textContent = row.env;
+  cell.env.title = together && `${together} in lock-step`;
   cell.seed.textContent = row.seed ?? "–";
   const more = row.reading ? "still reading" : row.resumable ? "resumable" : row.warnings ? `${row.warnings} ${row.warnings === 1 ? "warning" : "warnings"}` : "";
   cell.state.replaceChildren(el("span.badge", { "data-state": row.state, title: row.error || null }, row.state, more ? el("span.more", {}, more) : null));
@@ -101,6 +103,7 @@ function fill(line, row) {
   cell.score.title = row.games === null ? "" : `mean of ${row.games} games of the last iteration; best iteration ${score(row.best)}`;
   cell.spark.replaceChildren(spark(row.spark));
   cell.speed.textContent = row.speed ? number(row.speed, 3) : "–";
+  cell.speed.title = together && `of all ${together} together`;
   cell.eta.textContent = duration(row.eta);
   cell.lens.replaceChildren(row.weights ? el("a", { href: `/lens?run=${encodeURIComponent(row.id)}`, "aria-label": `Watch ${row.name} play` }, "watch") : "");
   line.querySelector("input").setAttribute("aria-label", `Show the curve of ${row.name}`);

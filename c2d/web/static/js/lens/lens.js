@@ -4,7 +4,7 @@ import { keepConnected, showLink } from "../data.js";
 import { byId, el } from "../dom.js";
 import { Criteria } from "./criteria.js";
 import { keepAs, showProgress } from "./keep.js";
-import { chosenAgents, fillCheckpoints, fillRuns, remember, seedValue } from "./pick.js";
+import { chosenAgents, fillCheckpoints, fillRuns, fillStarts, remember, seedValue, startValue } from "./pick.js";
 import { Stage } from "./stage.js";
 import { decodeMessage, readMoment } from "./wire.js";
 
@@ -40,7 +40,7 @@ function open() {
   remember();
   byId("stage").setAttribute("aria-busy", "true");
   if (!stage) byId("stage").replaceChildren(el("div.empty", {}, "Opening the agent …"));
-  send({ do: "open", agents, drive: byId("drive").value, seed: seedValue(), epsilon: Number(epsilon) });
+  send({ do: "open", agents, drive: byId("drive").value, seed: seedValue(), epsilon: Number(epsilon), start: startValue() });
 }
 
 async function pickAgain() {
@@ -84,6 +84,7 @@ function take(message) {
   const { kind } = header;
   if (kind === "moment") takeMoment(readMoment(message));
   else if (kind === "opened") opened(header);
+  else if (kind === "begun") begun(header);
   else if (kind === "session") welcomed(header.id);
   else if (kind === "progress") showProgress(header);
   else if (kind === "done") done(header.about);
@@ -132,6 +133,16 @@ function opened(header) {
   send({ do: playOnOpen ? "play" : "step" });
   setPlaying(playOnOpen);
   playOnOpen = true;
+}
+
+/** Games have begun: where, and if not where they should, why. */
+function begun({ start, notice }) {
+  if (!stage) return;
+  const [{ environments, trouble }] = stage.agents;
+  fillStarts(environments, start === null ? "" : String(start), trouble);
+  byId("new").textContent = start === null ? "New game" : "Start again";
+  remember();
+  if (notice) complain(notice, true);
 }
 
 function takeMoment(moment) {
@@ -213,8 +224,9 @@ function forward() {
 function newGame() {
   if (byId("new").disabled) return;
   toNewest();
+  complain("");
   remember();
-  send({ do: "new", seed: seedValue() });
+  send({ do: "new", seed: seedValue(), start: startValue() });
 }
 
 function changeEpsilon(event) {
@@ -245,8 +257,9 @@ byId("target").addEventListener("input", (event) => { options.target = event.tar
 for (const format of ["html", "mp4"]) keepAs(format, () => session, complain);
 for (const k of [0, 1]) {
   byId(`run-${k}`).addEventListener("input", async () => { await fillCheckpoints(k); open(); });
-  byId(`checkpoint-${k}`).addEventListener("input", open);
+  byId(`checkpoint-${k}`).addEventListener("input", () => { if (!k) fillStarts([], byId("start").value); open(); });
 }
+byId("start").addEventListener("input", newGame);
 byId("drive").addEventListener("input", open);
 addEventListener("keydown", (event) => {
   if (event.target.closest("input, select, button, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;

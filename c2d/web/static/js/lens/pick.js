@@ -1,10 +1,11 @@
-// Who plays: runs, their checkpoints, and who plays which game. The address stores the choice, so that it can be shared.
+// Who plays: runs, their checkpoints, where games begin, and who plays which game. The address stores the choice, so that it can be shared.
 
 import { get } from "../data.js";
 import { byId, el } from "../dom.js";
-import { count, when } from "../format.js";
+import { count, number, when } from "../format.js";
 
 const LARGEST_SEED = 2 ** 31 - 1;
+const NEW_GAME = "new game";
 let runs = [];
 
 /** Accept a whole number, and show it as such. */
@@ -33,6 +34,7 @@ export async function fillRuns() {
   if (asked.has("seed")) byId("seed").value = asked.get("seed");
   seedValue();
   await Promise.all([0, 1].map((k) => fillCheckpoints(k, asked.get(k ? "checkpoint2" : "checkpoint"))));
+  if (/^\d{1,4}$/.test(asked.get("start") ?? "")) fillStarts([], asked.get("start"));
   return wrong.filter(Boolean).join(" ");
 }
 
@@ -42,12 +44,38 @@ export async function fillCheckpoints(k, wanted = null) {
   const words = (one) => (one.id === "weights" ? "newest weights" : `step ${count(one.steps)}`);
   byId(`checkpoint-${k}`).replaceChildren(...found.map((one) => el("option", { value: one.id, title: when(one.time) }, words(one))));
   if (found.some((one) => one.id === wanted)) byId(`checkpoint-${k}`).value = wanted;
-  if (k === 1) {
+  if (k === 0) fillStarts([]);
+  else {
     byId("checkpoint-1-field").classList.toggle("hidden", !run);
     byId("drive-field").classList.toggle("hidden", !run);
   }
   allowDrives();
+  nameChoices();
+}
+
+/** What is cut off can be read by pointing at it. */
+function nameChoices() {
   for (const select of document.querySelectorAll(".picker select")) select.title = select.selectedOptions[0]?.textContent ?? "";
+}
+
+/** Where games can begin: anew or, with a checkpoint, as they stood in one of its environments. `chosen` is also offered while its checkpoint is being opened. */
+export function fillStarts(environments, chosen = "", trouble = null) {
+  const known = environments.map(({ steps, score, epsilon }, k) => {
+    const facts = [steps === null ? null : `step ${count(steps)}`, score === null ? null : `score ${number(score)}`, `ε ${number(epsilon, 2)}`];
+    return el("option", { value: k }, `environment ${k}: ${facts.filter(Boolean).join(", ")}`);
+  });
+  if (chosen !== "" && !known.length) known.push(el("option", { value: chosen }, `environment ${chosen}`));
+  byId("start").replaceChildren(el("option", { value: "" }, NEW_GAME), ...known);
+  byId("start").value = chosen;
+  byId("start-field").classList.toggle("hidden", ["", "weights"].includes(byId("checkpoint-0").value));
+  nameChoices();
+  if (trouble) byId("start").title = trouble;
+}
+
+/** The environment of the checkpoint in which games begin; null: new games. */
+export function startValue() {
+  const { value } = byId("start");
+  return value === "" || byId("checkpoint-0").value === "weights" ? null : Number(value);
 }
 
 /** Agents of different environments cannot look at one game. */
@@ -69,6 +97,7 @@ export function remember() {
   const values = { run: byId("run-0").value, checkpoint: byId("checkpoint-0").value, run2: byId("run-1").value, checkpoint2: byId("checkpoint-1").value };
   for (const [name, value] of Object.entries(values)) if (value) query.set(name, value);
   if (values.run2) query.set("drive", byId("drive").value);
+  if (startValue() !== null) query.set("start", startValue());
   query.set("seed", seedValue());
   history.replaceState(null, "", `/lens?${query}`);
 }

@@ -160,7 +160,7 @@ export class Stage {
     const name = this.agents[game.driver].actions[game.action] ?? game.action;
     const reward = game.reward ? ` · reward ${number(game.reward)}` : "";
     screen.caption.textContent = game.notice ?? `${name}${game.random ? " (random)" : ""}${reward}${game.ended ? ` · game over at ${score(game.ended.score)}` : ""}`;
-    screen.facts.textContent = `score ${number(game.score, 5)} · step ${game.step.toLocaleString("en-US")} · game ${game.game + 1} · seed ${moment.seed}`;
+    screen.facts.textContent = `score ${number(game.score, 5)} · step ${game.step.toLocaleString("en-US")} · ${game.env === null ? "" : `environment ${game.env} · `}game ${game.game + 1} · seed ${moment.seed}`;
   }
 
   redraw() {
