@@ -54,6 +54,9 @@ class EvaluateOptions:
     standard deviation), above:5 (probability of a return above 5), or another number for any of them."""
     calibration: bool = False
     """Compare predicted distributions with the discounted returns that followed: PIT histogram, CRPS, coverage."""
+    nets: int = 1
+    """With --calibration: average over the last networks that the run has kept (--checkpoint.keep-weights of c2d
+    train), as a single one says little about its recipe; 1: only the newest."""
     plot: str | None = None
     """File for the figure of --calibration (.svg, .png or .pdf); None: next to the scores in the run directory."""
     video: str | None = None
@@ -98,11 +101,15 @@ def main(arguments: Sequence[str]) -> None:
         addons.reject_diverged()
     setup = PlaySettings(chosen.games, epsilon, chosen.parallel, chosen.seed)
     began = time.perf_counter()
-    course = addons.play(subject, setup)
-    seconds = time.perf_counter() - began
-    summary = summarize(course.scores)
-    print("\n".join(summary_lines(summary, subject.env)))
-    record = {**addons.report(subject), "seconds": seconds}
+    if chosen.nets > 1:
+        subject, course, record = addons.play_networks(subject.last_networks(chosen.nets, chosen.device), setup)
+        summary = summarize(course.scores)
+    else:
+        course = addons.play(subject, setup)
+        summary = summarize(course.scores)
+        print("\n".join(summary_lines(summary, subject.env)))
+        record = addons.report(subject)
+    record["seconds"] = time.perf_counter() - began
     path = save(subject, setup, course, summary, record)
     addons.plot(subject, path)
     print(f"written to {path}")
@@ -232,13 +239,20 @@ def _check(chosen: EvaluateOptions) -> None:
     """Reject bad options before anything heavy is loaded."""
     if not chosen.run:
         raise UserError("no run given; accepted: c2d evaluate RUN, a directory written by `c2d train`")
-    for name, value in {"games": chosen.games, "parallel": chosen.parallel, "threads": chosen.threads}.items():
+    counts = {name: getattr(chosen, name) for name in ("games", "parallel", "threads", "nets")}
+    for name, value in counts.items():
         if value is not None and value < 1:
             raise UserError(f"--{name} is {value}; accepted: at least 1")
     if chosen.seed < 0:
         raise UserError(f"--seed is {chosen.seed}; accepted: 0 or greater")
     if chosen.epsilon is not None and not 0.0 <= chosen.epsilon <= 1.0:
         raise UserError(f"--epsilon is {chosen.epsilon}; accepted: from 0 to 1")
+    if chosen.nets > 1:
+        if not chosen.calibration:
+            raise UserError("--nets is given without --calibration, which it averages; accepted: both")
+        for name in ("risk", "video", "plot"):
+            if getattr(chosen, name) is not None:
+                raise UserError(f"--{name} is given with --nets {chosen.nets}; accepted: only one of them")
 
 
 # ------------------------------------------------------------------------- another criterion, calibration, video
@@ -293,6 +307,28 @@ class EvaluationAddons:
             if self.video is not None:
                 self.video.abandon()  # does nothing after finish
         return self._courses[0]
+
+    def play_networks(
+        self, subjects: list[LoadedRun], setup: PlaySettings
+    ) -> tuple[LoadedRun, PlayedGames, dict[str, Any]]:
+        """Play and calibrate each network, print the table; returns the newest, its games, and the record."""
+        from c2d.evaluation.calibration import calibrate, network_lines, network_row, over_networks
+
+        rows, played, result = [], [], None
+        for subject in subjects:
+            if not subject.agent.finite():
+                self.reject_diverged()
+            course = self.play(subject, setup)
+            assert course.log is not None
+            sample = course.log.sample()
+            result = calibrate(sample) if len(sample.realized) else None
+            rows.append(network_row(f"{subject.steps:,}", course.scores, result))
+            played.append({"steps": subject.steps, "scores": course.scores, **asdict(rows[-1])})
+        print(_prediction(subjects[-1]))
+        print("\n".join(network_lines(rows, setup.games)))
+        statistics = {row.name: asdict(row) for row in over_networks(rows)}
+        calibration = None if result is None else asdict(result)
+        return subjects[-1], course, {"calibration": calibration, "nets": {"each": played, **statistics}}
 
     def _rival(self, subject: LoadedRun) -> Criterion:
         from c2d.evaluation.risk import MEAN
