@@ -312,19 +312,17 @@ class EvaluationAddons:
         self, subjects: list[LoadedRun], setup: PlaySettings
     ) -> tuple[LoadedRun, PlayedGames, dict[str, Any]]:
         """Play and calibrate each network, print the table; returns the newest, its games, and the record."""
-        from c2d.evaluation.calibration import calibrate, network_lines, network_row, over_networks
+        from c2d.evaluation.calibration import network_lines, network_row, over_networks
 
         rows, played, result = [], [], None
         for subject in subjects:
             if not subject.agent.finite():
                 self.reject_diverged()
             course = self.play(subject, setup)
-            assert course.log is not None
-            sample = course.log.sample()
-            result = calibrate(sample) if len(sample.realized) else None
+            result = _calibration(course, noted=bool(rows))
             rows.append(network_row(f"{subject.steps:,}", course.scores, result))
             played.append({"steps": subject.steps, "scores": course.scores, **asdict(rows[-1])})
-        print(_prediction(subjects[-1]))
+        self._say_what_is_predicted(subjects[-1])
         print("\n".join(network_lines(rows, setup.games)))
         statistics = {row.name: asdict(row) for row in over_networks(rows)}
         calibration = None if result is None else asdict(result)
@@ -367,9 +365,7 @@ class EvaluationAddons:
 
         record: dict[str, Any] = {}
         if len(self._courses) > 1 or self.calibration:
-            print(_prediction(subject))
-            if self._epsilon > 0.01:
-                print(f"note: predictions assume greedy play, but these games had random actions, ε {self._epsilon:g}")
+            self._say_what_is_predicted(subject)
         if len(self._courses) > 1:
             result = tradeoff(self._courses[0], self._courses[1])
             print("\n".join(tradeoff_lines(result)))
@@ -383,21 +379,17 @@ class EvaluationAddons:
             record["video"] = {"path": str(video.path), "pictures": video.frames, "rate": video.rate}
         return record
 
-    def _calibrate(self) -> dict[str, Any] | None:
-        from c2d.evaluation.calibration import calibrate, calibration_lines
+    def _say_what_is_predicted(self, subject: LoadedRun) -> None:
+        print(_prediction(subject))
+        if self._epsilon > 0.01:
+            print(f"note: predictions assume greedy play, but these games had random actions, ε {self._epsilon:g}")
 
-        log = self._courses[0].log
-        assert log is not None
-        sample = log.sample()
-        if not len(sample.realized):
-            print(
-                f"calibration: none. A game was cut after {sample.cut_after:,} steps, but returns reach further "
-                f"(γ {log.gamma:g}): raise --rules.cap-steps of the run, or its environment's limit"
-            )
+    def _calibrate(self) -> dict[str, Any] | None:
+        from c2d.evaluation.calibration import calibration_lines
+
+        self._result = _calibration(self._courses[0])
+        if self._result is None:
             return None
-        if sample.returns.shape[-1] == 1:
-            print("note: one atom has no spread: its intervals cover nothing, and its CRPS is |error|")
-        self._result = calibrate(sample)
         print("\n".join(calibration_lines(self._result)))
         return asdict(self._result)
 
@@ -419,6 +411,25 @@ class EvaluationAddons:
         title = f"{subject.config.recipe_name} on {subject.env}"
         calibration_figure(self._result, figure, title)
         print(f"figure: {figure}")
+
+
+def _calibration(course: PlayedGames, noted: bool = False) -> Calibration | None:
+    """Prints why there is none, or what to know about it, unless that was `noted` before."""
+    from c2d.evaluation.calibration import calibrate
+
+    log = course.log
+    assert log is not None
+    sample, note = log.sample(), None
+    if not len(sample.realized):
+        note = (
+            f"calibration: none. A game was cut after {sample.cut_after:,} steps, but returns reach further "
+            f"(γ {log.gamma:g}): raise --rules.cap-steps of the run, or its environment's limit"
+        )
+    elif sample.returns.shape[-1] == 1:
+        note = "note: one atom has no spread: its intervals cover nothing, and its CRPS is |error|"
+    if note is not None and not noted:
+        print(note)
+    return calibrate(sample) if len(sample.realized) else None
 
 
 def _prediction(subject: LoadedRun) -> str:

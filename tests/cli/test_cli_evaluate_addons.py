@@ -171,13 +171,8 @@ def test_the_last_networks_one_by_one_and_their_mean(kept, tmp_path, capsys):
     assert main(["evaluate", str(run), "--calibration", "--nets", "3", "--games", "25"]) == 0
     printed = capsys.readouterr().out.splitlines()
     table = printed[printed.index("the last 3 networks of the run, 25 games each, with the same seeds:") + 1 :]
-    assert table[0].split("  ")[-1] == " skill" and [line.split()[0] for line in table[1:6]] == [
-        "120",
-        "160",
-        "200",
-        "mean",
-        "std",
-    ]
+    assert table[0].split()[-1] == "skill"
+    assert [line.split()[0] for line in table[1:6]] == ["120", "160", "200", "mean", "std"]
     nets = saved(run)["nets"]
     for name in ("score", "bias", "relative_bias", "coverage", "crps", "skill"):
         values = [row[name] for row in nets["each"]]
@@ -228,5 +223,6 @@ def test_networks_without_a_step_to_compare(tmp_path, capsys):
     config = replace(config, checkpoint=replace(config.checkpoint, keep_weights=2))
     run = train(config, progress=False).run_dir.path
     assert main(["evaluate", str(run), "--calibration", "--nets", "2", "--games", "2", "--cap-steps", "3"]) == 0
-    assert capsys.readouterr().out.count("–") == 4 * 5
+    printed = capsys.readouterr().out
+    assert printed.count("–") == 4 * 5 and printed.count("calibration: none. A game was cut after 3 steps") == 1
     assert saved(run)["nets"]["mean"]["score"] == 3.0 and saved(run)["nets"]["mean"]["bias"] is None

@@ -246,7 +246,7 @@ def test_only_networks_of_the_series_are_deleted(tmp_path):
 
 @pytest.mark.parametrize("crash", [119, 121, 199])
 def test_a_resumed_run_keeps_the_same_networks(crash, tmp_path):
-    """Checkpoints are of steps 50, 100 and 150: what was kept after the last of them is made again."""
+    """Checkpoints are of steps 40, 90, 140 and 190: what was kept after the last of them is made again."""
     straight, config = Collector(), keeping(tmp_path / "run", 2, every_steps=50)
     run(keeping(tmp_path / "straight", 2), [straight])
     with pytest.raises(KeyboardInterrupt):
