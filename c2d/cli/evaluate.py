@@ -19,7 +19,7 @@ from c2d.formatting import printable
 from c2d.plotting import can_draw, check_figure_path
 
 if TYPE_CHECKING:
-    from c2d.evaluation.calibration import Calibration
+    from c2d.evaluation.calibration import Calibration, NetworkRow
     from c2d.evaluation.loaded_run import LoadedRun
     from c2d.evaluation.play import MakeEnv, PlayedGames, PlaySettings, Watch
     from c2d.evaluation.prediction_log import PredictionLog
@@ -314,7 +314,9 @@ class EvaluationAddons:
         """Play and calibrate each network, print the table; returns the newest, its games, and the record."""
         from c2d.evaluation.calibration import network_lines, network_row, over_networks
 
-        rows, played, result = [], [], None
+        rows: list[NetworkRow] = []
+        played: list[dict[str, Any]] = []
+        result: Calibration | None = None
         for subject in subjects:
             if not subject.agent.finite():
                 self.reject_diverged()

@@ -188,9 +188,9 @@ def test_streams_are_independent_and_repeatable():
 # ------------------------------------------------------------------------------------------------ the series of weights
 
 
-def keeping(path, keep, **settings):
+def keeping(path, networks, **settings):
     config = short_config("toy/skewed", path, iterations=5, steps=40)
-    checkpoint = Checkpointing(every_steps=0, every_minutes=0.0, keep_weights=keep)
+    checkpoint = Checkpointing(every_steps=0, every_minutes=0.0, keep_weights=networks)
     return replace(config, checkpoint=replace(checkpoint, **settings))
 
 
