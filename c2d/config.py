@@ -48,6 +48,9 @@ class Checkpointing:
     """Minutes between checkpoints; 0: not by time. One is also taken at the end, on Ctrl-C and on SIGTERM."""
     keep: Annotated[int, COUNT_OR_0] = 2
     """Checkpoints kept; 0: none are taken, and the run cannot be resumed."""
+    keep_weights: Annotated[int, COUNT_OR_0] = 0
+    """Also keep the weights at the end of each of the last so many iterations, for `c2d evaluate --nets`; 0: only the
+    newest."""
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,15 @@ from torch.optim.adam import adam
 
 from c2d.nets.network import ValueNetwork, average, synchronize
 from c2d.recipes.parts import Adam, RmsProp
-from c2d.returns.bellman import Bootstrap, BootstrapLaws, at_action, backup
+from c2d.returns.bellman import Bootstrap, BootstrapLaws, at_action, backup, q_values
 from c2d.returns.losses import Loss
 from c2d.types import Batch, FetchedUpdate, Phi, Purpose, ReturnDist, Update
 
+DIAGNOSED = 17  # of this many updates one reports how its laws look; a prime, so that it meets every phase of a period
+SATURATED = 0.95  # of the bound on atoms: an atom beyond it hardly learns, as tanh is flat there
 _LARGEST_COUNT = 10**15  # no run makes this many updates
+
+Losses = tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]
 
 
 class Learner:
@@ -48,7 +52,8 @@ class Learner:
         self.optimizers, self.rng, self.polyak, self.acting_average = optimizers, rng, polyak, acting_average
         # What plays, is evaluated and is kept as the run's weights: the online network, or the mean of its weights.
         self.acting = online if acting_average is None else copy.deepcopy(online).requires_grad_(False)
-        self._losses = self.losses if compile == "off" else _compiled(self.losses, compile)
+        self._compiles = compile != "off"  # then diagnostics are always computed: one graph, in which they cost little
+        self._losses = _compiled(self.losses, compile) if self._compiles else self.losses
 
     @property
     def updates(self) -> int:
@@ -78,18 +83,19 @@ class Learner:
         """One step of Algorithm 2 (and of every other recipe): predict, back up, compare, descend."""
         for optimizer in self.optimizers:
             optimizer.clear()
-        total, loss, priority, atom_min, atom_max = self._losses(batch)
+        diagnosed = self.updates % DIAGNOSED == 0
+        total, loss, priority, metrics = self._losses(batch, diagnosed or self._compiles)
         total.backward()  # type: ignore[no-untyped-call]
         norm, *_ = [optimizer.step() for optimizer in self.optimizers]
         if self.polyak is not None:
             self.synchronize(self.polyak)
         if self.acting_average is not None:  # Σ_i d^(t−i) θ_i / Σ_i d^(t−i): initial weights do not count
             average(self.acting, self.online, (1 - self.acting_average) / (1 - self.acting_average**self.updates))
-        metrics = {"atom_min": atom_min, "atom_max": atom_max, "gradient_norm": norm}
-        return Update(loss, batch.indices.numpy(), priority, metrics)
+        always = {"atom_min": metrics["atom_min"], "atom_max": metrics["atom_max"], "gradient_norm": norm}
+        return Update(loss, batch.indices.numpy(), priority, {**metrics, **always} if diagnosed else always)
 
-    def losses(self, batch: Batch) -> tuple[Tensor, ...]:
-        """What is descended, and without gradient: the loss, that of each sample [B], least and largest atom."""
+    def losses(self, batch: Batch, diagnosed: bool = False) -> Losses:
+        """What is descended, and without gradient: the loss, that of each sample [B], metrics [] of the batch."""
         features = self.online.features(batch.obs, "predict")
         predicted: ReturnDist = self.online.head(features, "predict", self.rng)  # [B, A, N]
         prediction = at_action(predicted, batch.action)  # [B, N]
@@ -100,7 +106,11 @@ class Learner:
         auxiliary = self.online.head.auxiliary(features, prediction, batch.action, self.rng)  # [B]
         if auxiliary is not None:  # summed over the batch, as FQF's authors do: its optimizer has its own rate
             total = loss + (auxiliary * batch.weight).sum()
-        return total, loss.detach(), per_sample.detach(), *torch.aminmax(prediction.atoms.detach())
+        atom_min, atom_max = torch.aminmax(prediction.atoms.detach())
+        metrics = {"atom_min": atom_min, "atom_max": atom_max}
+        if diagnosed:
+            metrics |= diagnose(predicted, batch.action, target, self.phi, self.online.head.bound())
+        return total, loss.detach(), per_sample.detach(), metrics
 
     @torch.no_grad()
     def target(self, batch: Batch, predicted: ReturnDist | None = None, acting: bool = False) -> ReturnDist:
@@ -128,6 +138,32 @@ class Learner:
         synchronize(self.target_network, self.online, fraction)
 
 
+@torch.no_grad()
+def diagnose(
+    predicted: ReturnDist,  # [B, A, N]
+    action: Tensor,  # [B]
+    target: ReturnDist,  # [B, M]
+    phi: Phi,
+    bound: Tensor | None,  # [] of the head
+) -> dict[str, Tensor]:
+    """How the laws of a batch look: means over its samples, [] each. Nothing is drawn, and nothing waits."""
+    law = at_action(predicted, action)  # [B, N]
+    q, probs = q_values(predicted, phi), law.log_probs.exp()  # [B, A], [B, N]
+    error = q_values(target, phi) - q.gather(1, action[:, None]).squeeze(1)  # [B] of the real mean
+    centered = law.atoms - (probs * law.atoms).sum(-1, keepdim=True)  # [B, N]
+    metrics = {
+        "td_error": error.mean(),
+        "effective_atoms": probs.square().sum(-1).reciprocal().mean(),
+        "law_std": (probs * centered.square()).sum(-1).sqrt().mean(),
+    }
+    if q.shape[1] > 1:
+        best, second = q.topk(2, -1).values.unbind(-1)
+        metrics["action_gap"] = (best - second).mean()
+    if bound is not None:
+        metrics["saturated"] = (probs * (law.atoms.abs() > SATURATED * bound)).sum(-1).mean()
+    return metrics
+
+
 def fetch(updates: Sequence[Update]) -> list[FetchedUpdate]:
     """What updates report, on the host: one copy, and one wait for the device, for all of them."""
     if not updates:
@@ -144,7 +180,7 @@ def fetch(updates: Sequence[Update]) -> list[FetchedUpdate]:
     return fetched
 
 
-def _compiled(losses: Callable[[Batch], tuple[Tensor, ...]], mode: str) -> Callable[[Batch], tuple[Tensor, ...]]:
+def _compiled(losses: Callable[[Batch, bool], Losses], mode: str) -> Callable[[Batch, bool], Losses]:
     """`losses` and its gradient by PyTorch's compiler."""
     import torch._dynamo  # half a second, hence not above
 
@@ -154,10 +190,11 @@ def _compiled(losses: Callable[[Batch], tuple[Tensor, ...]], mode: str) -> Calla
     if mode != "reduce-overhead":
         return compiled
 
-    def call(batch: Batch) -> tuple[Tensor, ...]:
+    def call(batch: Batch, diagnosed: bool) -> Losses:
         torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-        total, *reported = compiled(batch)
-        return total, *(tensor.clone() for tensor in reported)  # the next replay of the graph overwrites them
+        total, loss, per_sample, metrics = compiled(batch, diagnosed)
+        kept = {name: tensor.clone() for name, tensor in metrics.items()}  # the next replay overwrites the graph's own
+        return total, loss.clone(), per_sample.clone(), kept
 
     return call
 

@@ -15,6 +15,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from torch import Tensor
 
 from c2d.envs.spec import Environment, EnvSpec
 from c2d.nets.network import ValueNetwork
-from c2d.replay.buffer import to_device
+from c2d.replay.buffer import horizon, learner_view, to_device
 from c2d.returns.bellman import greedy, q_values
 from c2d.types import Phi, ResetFrame, ReturnDist, Step
 
@@ -72,11 +73,16 @@ class Actor:
     ) -> None:
         self.network, self.phi, self.noise = network, phi, noise
         self.device = next(network.parameters()).device
+        self.values: list[float] = []  # [B] expected real returns of the actions that `greedy` chose last
 
     @torch.inference_mode()
     def greedy(self, obs: np.ndarray) -> np.ndarray:
         """The action of largest expected real return: the one wait for the device in acting. [B, *obs] -> [B]"""
-        return greedy(q_values(self._law(obs), self.phi)).cpu().numpy()
+        q = q_values(self._law(obs), self.phi)  # [B, A]
+        best = greedy(q).unsqueeze(-1)  # [B, 1]
+        both = torch.cat((best, q.gather(-1, best)), -1).cpu().numpy()  # [B, 2] in one copy; actions are small integers
+        self.values = both[:, 1].tolist()
+        return both[:, 0].astype(np.int64)
 
     @torch.inference_mode()
     def laws(self, obs: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -130,6 +136,7 @@ class Stream:
         self.stack = FrameStack(env.spec)
         self.action: int | None = None  # chosen, and not carried out yet
         self.random = False
+        self.value: float | None = None  # of `action` by the network; None if it was drawn, or nobody asked
         self.result: Step | Exception | None = None  # of an environment that has stepped, until it is handed out
         self.since: float | None = None  # when the step began that it is making now
         self.done = threading.Event()  # set when a thread has finished the step
@@ -147,18 +154,21 @@ class Stream:
             "environment": self.env.state_dict(),
             "observation": self.stack.obs,
             "action": self.action,  # chosen, and not carried out yet
+            "value": self.value,
             "so_far": list(self.env.so_far),  # score and steps, for people: the environment knows its own
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue the game. ValueError for what does not fit, ReplayMismatch if the game cannot be brought back."""
-        observation, action = state["observation"], state["action"]
+        observation, action, value = state["observation"], state["action"], state.get("value")
         if observation.shape != self.stack.obs.shape or observation.dtype != self.stack.obs.dtype:
             raise ValueError(f"the observation is {observation.dtype} {observation.shape}")
         if action is not None and not (type(action) is int and 0 <= action < self.env.spec.actions):
             raise ValueError(f"chosen action is {action}")
+        if type(value) not in (float, type(None)):
+            raise ValueError(f"the value of the chosen action is {str(value)[:40]!r}")
         self.stack.obs[:] = observation
-        self.action = action
+        self.action, self.value = action, value
         self.env.load_state_dict(state["environment"])
 
     def carry_out(self) -> None:
@@ -183,8 +193,9 @@ class Rollout:
         streams: Sequence[Stream] = (),
         every_row: bool = False,  # `choose` sees the observations of all streams, even where a random action is taken
         threads: int = 0,  # that step the environments; 0: the calling one does
+        values: Callable[[], Sequence[float]] | None = None,  # of the actions that `choose` answered last
     ) -> None:
-        self.choose, self.streams, self.every_row = choose, list(streams), every_row
+        self.choose, self.streams, self.every_row, self.values = choose, list(streams), every_row, values
         self._tasks: queue.SimpleQueue[Stream | None] | None = queue.SimpleQueue() if threads else None
         self._launched: set[Stream] = set()  # given to the threads in this round, and not handed out
         for number in range(threads):  # daemons: an environment that hangs does not keep the process
@@ -258,8 +269,11 @@ class Rollout:
             self.choose,
             self.every_row,
         )
+        values = iter(() if self.values is None else self.values())
         for stream, (action, random) in zip(streams, choices, strict=True):
             stream.action, stream.random = action, random
+            answer = next(values, None) if self.every_row or not random else None
+            stream.value = None if random else answer
 
     def close(self) -> None:
         """Close the environments, except for one that is still in the middle of a step after some seconds."""
@@ -279,3 +293,86 @@ def _work(tasks: queue.SimpleQueue[Stream | None]) -> None:
     while (stream := tasks.get()) is not None:
         stream.carry_out()
     tasks.put(None)  # for the next thread
+
+
+# ------------------------------------------------------------------------------------- what was expected, what came
+
+Add = Callable[[str, float, int], None]  # name of a metric, sum of its new values, their number
+
+
+@dataclass
+class _Course:
+    """Where a stream is in its game, and sums over the steps that count of the learner's episode so far."""
+
+    time: int = 0  # steps of the game
+    value: float | None = None  # of the action before; None: it was drawn, or none was taken in this episode
+    reward: float = 0.0  # that came of it
+    count: int = 0
+    latest: int = 0  # time of the last one
+    expected: float = 0.0  # Σ_t q_t
+    realized: float = 0.0  # Σ_t Σ_{k ≥ t} γ^(k-t) r_k, as far as rewards have come
+    trace: float = 0.0  # Σ_t γ^(now-t): by how much a reward that comes now adds to it
+
+
+class OwnPlay:
+    """The values of the actions that the network chose in training, against what came of them. O(1) per step.
+
+    td_error_play: r + γ q(s', a') − q(s, a), or r − q(s, a) if nothing follows. Each q is from the pass that chose, so
+    that the network may have been updated between the two.
+    bias: q(s, a) less the discounted return to the end of the learner's episode, when that has come.
+
+    Actions drawn at random are left out, as the network was not asked; the returns of earlier steps include what came
+    of them. Rewards and ends are as the learner sees them. As in calibration, time alone decides which steps count for
+    the bias: if a game was truncated after T steps, then from there on steps up to T − K of any game, where γ^K ≤ 1 %.
+    """
+
+    def __init__(self, streams: int, gamma: float, clip: float | None = None, truncation: str = "drop") -> None:
+        self.gamma, self.clip, self.truncation = gamma, clip, truncation
+        self._horizon = horizon(gamma)
+        self._cut: int | None = None  # steps of the shortest game that was truncated
+        self._courses = [_Course() for _ in range(streams)]
+
+    def begin(self, stream: int) -> None:
+        """A new game, whatever became of the one before."""
+        self._courses[stream] = _Course()
+
+    def follow(self, stream: int, value: float | None, step: Step, add: Add) -> None:
+        """One step of a stream; `value` is that of the action, None if it was drawn."""
+        course, seen = self._courses[stream], learner_view(step, self.truncation, self.clip)
+        course.trace *= self.gamma
+        if value is not None:
+            if course.value is not None:
+                add("td_error_play", course.reward + self.gamma * value - course.value, 1)
+            if self._cut is None or course.time <= self._cut - self._horizon:
+                course.count, course.latest = course.count + 1, course.time
+                course.expected += value
+                course.trace += 1.0
+        course.realized += course.trace * seen.reward
+        course.value, course.reward = value, seen.reward
+        course.time += 1
+        if step.reset is None:
+            return
+        if seen.terminal:
+            if value is not None:
+                add("td_error_play", seen.reward - value, 1)
+        else:
+            self._cut = course.time if self._cut is None else min(self._cut, course.time)
+        if course.count and (seen.terminal or course.latest <= course.time - self._horizon):
+            add("bias", course.expected - course.realized, course.count)
+        self._courses[stream] = _Course(time=0 if step.game is not None else course.time)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"cut": self._cut, "courses": [list(astuple(course)) for course in self._courses]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """ValueError if it is not one that a run can have."""
+        cut, courses = state["cut"], [_Course(*values) for values in state["courses"]]
+        whole = [course.time for course in courses] + [course.count for course in courses]
+        whole += [course.latest for course in courses] + ([] if cut is None else [cut])
+        sums = [number for c in courses for number in (c.reward, c.expected, c.realized, c.trace)]
+        sums += [course.value for course in courses if course.value is not None]
+        if any(type(number) is not int or number < 0 for number in whole) or len(courses) != len(self._courses):
+            raise ValueError("own play does not hold the counts of each environment")
+        if any(type(number) not in (int, float) for number in sums):
+            raise ValueError("own play holds a sum that is not a number")
+        self._cut, self._courses = cut, courses

@@ -20,7 +20,7 @@ from c2d.formatting import printable
 from c2d.plotting import can_draw, check_figure_path
 
 if TYPE_CHECKING:
-    from c2d.evaluation.calibration import Calibration
+    from c2d.evaluation.calibration import Calibration, NetworkRow
     from c2d.evaluation.loaded_run import LoadedRun
     from c2d.evaluation.play import MakeEnv, PlayedGames, PlaySettings, Watch
     from c2d.evaluation.prediction_log import PredictionLog
@@ -55,6 +55,9 @@ class EvaluateOptions:
     standard deviation), above:5 (probability of a return above 5), or another number for any of them."""
     calibration: bool = False
     """Compare predicted distributions with the discounted returns that followed: PIT histogram, CRPS, coverage."""
+    nets: int = 1
+    """With --calibration: average over the last networks that the run has kept (--checkpoint.keep-weights of c2d
+    train), as a single one says little about its recipe; 1: only the newest."""
     plot: str | None = None
     """File for the figure of --calibration (.svg, .png or .pdf); None: next to the scores in the run directory."""
     video: str | None = None
@@ -99,11 +102,15 @@ def main(arguments: Sequence[str]) -> None:
         addons.reject_diverged()
     setup = PlaySettings(chosen.games, epsilon, chosen.parallel, chosen.seed)
     began = time.perf_counter()
-    course = addons.play(subject, setup)
-    seconds = time.perf_counter() - began
-    summary = summarize(course.scores)
-    print("\n".join(summary_lines(summary, subject.env)))
-    record = {**addons.report(subject), "seconds": seconds}
+    if chosen.nets > 1:
+        subject, course, record = addons.play_networks(subject.last_networks(chosen.nets, chosen.device), setup)
+        summary = summarize(course.scores)
+    else:
+        course = addons.play(subject, setup)
+        summary = summarize(course.scores)
+        print("\n".join(summary_lines(summary, subject.env)))
+        record = addons.report(subject)
+    record["seconds"] = time.perf_counter() - began
     path = save(subject, setup, course, summary, record)
     addons.plot(subject, path)
     print(f"written to {path}")
@@ -244,13 +251,20 @@ def _check(chosen: EvaluateOptions) -> None:
     """Reject bad options before anything heavy is loaded."""
     if not chosen.run:
         raise UserError("no run given; accepted: c2d evaluate RUN, a directory written by `c2d train`")
-    for name, value in {"games": chosen.games, "parallel": chosen.parallel, "threads": chosen.threads}.items():
+    counts = {name: getattr(chosen, name) for name in ("games", "parallel", "threads", "nets")}
+    for name, value in counts.items():
         if value is not None and value < 1:
             raise UserError(f"--{name} is {value}; accepted: at least 1")
     if chosen.seed < 0:
         raise UserError(f"--seed is {chosen.seed}; accepted: 0 or greater")
     if chosen.epsilon is not None and not 0.0 <= chosen.epsilon <= 1.0:
         raise UserError(f"--epsilon is {chosen.epsilon}; accepted: from 0 to 1")
+    if chosen.nets > 1:
+        if not chosen.calibration:
+            raise UserError("--nets is given without --calibration, which it averages; accepted: both")
+        for name in ("risk", "video", "plot"):
+            if getattr(chosen, name) is not None:
+                raise UserError(f"--{name} is given with --nets {chosen.nets}; accepted: only one of them")
 
 
 # ------------------------------------------------------------------------- another criterion, calibration, video
@@ -306,6 +320,28 @@ class EvaluationAddons:
                 self.video.abandon()  # does nothing after finish
         return self._courses[0]
 
+    def play_networks(
+        self, subjects: list[LoadedRun], setup: PlaySettings
+    ) -> tuple[LoadedRun, PlayedGames, dict[str, Any]]:
+        """Play and calibrate each network, print the table; returns the newest, its games, and the record."""
+        from c2d.evaluation.calibration import network_lines, network_row, over_networks
+
+        rows: list[NetworkRow] = []
+        played: list[dict[str, Any]] = []
+        result: Calibration | None = None
+        for subject in subjects:
+            if not subject.agent.finite():
+                self.reject_diverged()
+            course = self.play(subject, setup)
+            result = _calibration(course, noted=bool(rows))
+            rows.append(network_row(f"{subject.steps:,}", course.scores, result))
+            played.append({"steps": subject.steps, "scores": course.scores, **asdict(rows[-1])})
+        self._say_what_is_predicted(subjects[-1])
+        print("\n".join(network_lines(rows, setup.games)))
+        statistics = {row.name: asdict(row) for row in over_networks(rows)}
+        calibration = None if result is None else asdict(result)
+        return subjects[-1], course, {"calibration": calibration, "nets": {"each": played, **statistics}}
+
     def _rival(self, subject: LoadedRun) -> Criterion:
         from c2d.evaluation.risk import MEAN
         from c2d.recipes.parts import Scalar
@@ -343,9 +379,7 @@ class EvaluationAddons:
 
         record: dict[str, Any] = {}
         if len(self._courses) > 1 or self.calibration:
-            print(_prediction(subject))
-            if self._epsilon > 0.01:
-                print(f"note: predictions assume greedy play, but these games had random actions, ε {self._epsilon:g}")
+            self._say_what_is_predicted(subject)
         if len(self._courses) > 1:
             result = tradeoff(self._courses[0], self._courses[1])
             print("\n".join(tradeoff_lines(result)))
@@ -359,21 +393,17 @@ class EvaluationAddons:
             record["video"] = {"path": str(video.path), "pictures": video.frames, "rate": video.rate}
         return record
 
-    def _calibrate(self) -> dict[str, Any] | None:
-        from c2d.evaluation.calibration import calibrate, calibration_lines
+    def _say_what_is_predicted(self, subject: LoadedRun) -> None:
+        print(_prediction(subject))
+        if self._epsilon > 0.01:
+            print(f"note: predictions assume greedy play, but these games had random actions, ε {self._epsilon:g}")
 
-        log = self._courses[0].log
-        assert log is not None
-        sample = log.sample()
-        if not len(sample.realized):
-            print(
-                f"calibration: none. A game was cut after {sample.cut_after:,} steps, but returns reach further "
-                f"(γ {log.gamma:g}): raise --rules.cap-steps of the run, or its environment's limit"
-            )
+    def _calibrate(self) -> dict[str, Any] | None:
+        from c2d.evaluation.calibration import calibration_lines
+
+        self._result = _calibration(self._courses[0])
+        if self._result is None:
             return None
-        if sample.returns.shape[-1] == 1:
-            print("note: one atom has no spread: its intervals cover nothing, and its CRPS is |error|")
-        self._result = calibrate(sample)
         print("\n".join(calibration_lines(self._result)))
         return asdict(self._result)
 
@@ -395,6 +425,25 @@ class EvaluationAddons:
         title = f"{subject.config.recipe_name} on {subject.env}"
         calibration_figure(self._result, figure, title)
         print(f"figure: {figure}")
+
+
+def _calibration(course: PlayedGames, noted: bool = False) -> Calibration | None:
+    """Prints why there is none, or what to know about it, unless that was `noted` before."""
+    from c2d.evaluation.calibration import calibrate
+
+    log = course.log
+    assert log is not None
+    sample, note = log.sample(), None
+    if not len(sample.realized):
+        note = (
+            f"calibration: none. A game was cut after {sample.cut_after:,} steps, but returns reach further "
+            f"(γ {log.gamma:g}): raise --rules.cap-steps of the run, or its environment's limit"
+        )
+    elif sample.returns.shape[-1] == 1:
+        note = "note: one atom has no spread: its intervals cover nothing, and its CRPS is |error|"
+    if note is not None and not noted:
+        print(note)
+    return calibrate(sample) if len(sample.realized) else None
 
 
 def _prediction(subject: LoadedRun) -> str:

@@ -191,6 +191,71 @@ def _groups(means: np.ndarray, realized: np.ndarray, count: int = 8) -> list[tup
     return groups
 
 
+# ------------------------------------------------------------------------------------------------ several networks
+
+
+@dataclass(frozen=True)
+class NetworkRow:
+    """Play and calibration of one network of a run, or a statistic of several. None: it cannot be computed."""
+
+    name: str
+    score: float | None  # mean over games
+    bias: float | None
+    relative_bias: float | None  # |bias| / |mean realized return|
+    coverage: float | None  # of the central 80 % intervals
+    crps: float | None
+    skill: float | None
+
+
+def network_row(name: str, scores: list[float], result: Calibration | None) -> NetworkRow:
+    """`result` is None if no step could be compared."""
+    score = float(np.mean(scores))
+    if result is None:
+        return NetworkRow(name, score, *[None] * 5)
+    bias, realized = result.bias.value, result.realized.value
+    relative = abs(bias) / abs(realized) if realized else None
+    skill = None if result.skill is None else result.skill.value
+    return NetworkRow(name, score, bias, relative, result.coverage["0.8"].value, result.crps.value, skill)
+
+
+def over_networks(rows: list[NetworkRow]) -> list[NetworkRow]:
+    """Mean and standard deviation of every column over the networks that have a value."""
+    columns = [[value for value in column if value is not None] for column in zip(*map(_numbers, rows), strict=True)]
+    means = [float(np.mean(column)) if column else None for column in columns]
+    stds = [float(np.std(column, ddof=1)) if len(column) > 1 else None for column in columns]
+    return [NetworkRow("mean", *means), NetworkRow("std", *stds)]
+
+
+def _numbers(row: NetworkRow) -> tuple[float | None, ...]:
+    return (row.score, row.bias, row.relative_bias, row.coverage, row.crps, row.skill)
+
+
+_COLUMNS = (
+    ("score", 1.0, ".2f"),
+    ("bias", 1.0, ".3f"),
+    ("|bias|/return", 100.0, ".1f"),
+    ("80 % covers", 100.0, ".1f"),
+    ("CRPS", 1.0, ".3f"),
+    ("skill", 1.0, ".3f"),
+)  # title, factor, format
+
+
+def network_lines(rows: list[NetworkRow], games: int) -> list[str]:
+    """A table for the terminal: one line per network, then mean and standard deviation."""
+    titles = [title for title, _, _ in _COLUMNS]
+    lines = [
+        f"the last {len(rows)} networks of the run, {games} games each, with the same seeds:",
+        f"{'steps':>12}" + "".join(f"{title:>15}" for title in titles),
+    ]
+    for row in [*rows, *over_networks(rows)]:
+        cells = [
+            "–" if value is None else format(factor * value, form) + (" %" if factor == 100.0 else "")
+            for value, (_, factor, form) in zip(_numbers(row), _COLUMNS, strict=True)
+        ]
+        lines.append(f"{row.name:>12}" + "".join(f"{cell:>15}" for cell in cells))
+    return [*lines, "std is that between networks of one run; another training seed differs more"]
+
+
 # ----------------------------------------------------------------------------------------------- text and figure
 
 

@@ -43,6 +43,20 @@ class LoadedRun:
         finally:
             env.close()
 
+    def last_networks(self, count: int, device: str = "cpu") -> list[LoadedRun]:
+        """The same run with each of the last networks that it kept, the oldest first."""
+        kept = self.run_dir.kept_weights()
+        if len(kept) < count:
+            accepted = f"1 to {len(kept)}, as many as the run has kept" if len(kept) > 1 else "1, the newest"
+            raise UserError(
+                f"--nets is {count}; accepted: {accepted} (--checkpoint.keep-weights {count} of c2d train keeps more)"
+            )
+        length, found = self.config.recipe.schedule.steps_per_iteration, []
+        for steps, path in list(kept.items())[-count:]:
+            agent = Agent.from_file(path, self.run_dir.path, self.config.recipe, self.agent.spec, device)
+            found.append(replace(self, agent=agent, steps=steps, iterations=steps // length))
+        return found
+
     def trained_here(self) -> bool | None:
         """Whether training had the same rules, versions of the games included; None if the run does not say."""
         if kind_of(self.run_dir.passport) is None:

@@ -14,10 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from c2d.replay.buffer import learner_view
+from c2d.replay.buffer import horizon, learner_view
 from c2d.types import Step
-
-HIDDEN = 0.01  # weight of what a truncation hides, at most
 
 
 class Sample(NamedTuple):
@@ -61,8 +59,8 @@ class PredictionLog:
 
     def sample(self) -> Sample:
         """The steps that count."""
-        horizon = self.horizon()
-        last = min(self._cuts) - horizon if self._cuts else math.inf
+        hidden = horizon(self.gamma)
+        last = min(self._cuts) - hidden if self._cuts else math.inf
         steps = sum(map(len, self._rewards.values()))
         counted = sum(min(len(rewards), max(0, last + 1)) for rewards in self._rewards.values())
         realized = {number: self._realized(number) for number in self._rewards}
@@ -77,14 +75,8 @@ class PredictionLog:
             self.stride,
             int(steps - counted),
             min(self._cuts) if self._cuts else None,
-            horizon,
+            hidden,
         )
-
-    def horizon(self) -> int:
-        """K: the smallest with γ^K ≤ 1 %."""
-        if self.gamma >= 1.0:
-            return 10**12
-        return max(1, math.ceil(math.log(HIDDEN) / math.log(self.gamma))) if self.gamma > 0.0 else 1
 
     def _realized(self, number: int) -> np.ndarray:
         """G_t = r_t + γ G_{t+1}, nothing after an end. [T]"""

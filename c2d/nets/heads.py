@@ -166,6 +166,10 @@ class Head(nn.Module):
         """Parameters that the recipe's optimizer leaves alone, each group with an optimizer of its own."""
         return []
 
+    def bound(self) -> Tensor | None:
+        """The number that atoms cannot exceed in magnitude, if the head squashes them. []"""
+        return None
+
     def diagnostics(self) -> dict[str, float]:
         """Numbers worth recording once per iteration."""
         return {}
@@ -412,6 +416,10 @@ class ConjugatedHead(Head):
             return psi.new_full((), -math.log(self.shape[-1])).expand(len(psi), *self.shape)
         logits: Tensor = self.logits(psi, rng)
         return (logits if self.logit_scale == 1.0 else logits * self.logit_scale).log_softmax(-1)
+
+    def bound(self) -> Tensor:
+        """|α|, of the present support."""
+        return self.alpha.detach().abs()
 
     def diagnostics(self) -> dict[str, float]:
         """α, the trained scale of the support."""

@@ -6,6 +6,7 @@ rings of `ring.py`, one ring per stream, and reads n-step batches from them; one
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -34,6 +35,16 @@ def learner_view(step: Step, truncation: str, clip: float | None) -> Seen:
     truncated = step.reset is not None and not step.terminal
     terminal = step.terminal or (truncated and truncation == "terminal")
     return Seen(reward, terminal, not (truncated and truncation == "drop"))
+
+
+HIDDEN = 0.01  # weight in a return of what a truncation hides, at most
+
+
+def horizon(gamma: float) -> int:
+    """K: the smallest with γ^K ≤ 1 %. What comes K steps later, or never, hardly matters to a return."""
+    if gamma >= 1.0:
+        return 10**12
+    return max(1, math.ceil(math.log(HIDDEN) / math.log(gamma))) if gamma > 0.0 else 1
 
 
 _ALIGNED = 64  # bytes; where an array begins among those that travel together

@@ -24,6 +24,7 @@ from c2d.files import (
     kind_of,
     leftover,
     make_directory,
+    names_inside,
     read_json,
     remove_leftovers,
     write_atomically,
@@ -36,6 +37,8 @@ ENV = "env.json"  # shapes of observations and actions
 RECORDS = "records.jsonl"  # the header, then one line per iteration (runs/records.py)
 EPISODES = "episodes.csv"  # every whole game
 WEIGHTS = "weights.safetensors"  # the newest network
+SERIES = "weights"  # networks at the end of the last iterations, named by training steps, if they are kept
+SERIES_NAME = r"([0-9]{12,})\.safetensors"
 SUMMARY = "summary.json"  # how the run ended
 EVENTS = "events.jsonl"  # warnings and resumes
 LOCK = "lock"  # who is at work on the run (runs/lock.py)
@@ -70,6 +73,7 @@ class RunDir:
         self.records = self.path / RECORDS
         self.episodes = self.path / EPISODES
         self.weights = self.path / WEIGHTS
+        self.series = self.path / SERIES
         self.summary = self.path / SUMMARY
         self.tensorboard = self.path / TENSORBOARD
         self.checkpoints = self.path / CHECKPOINTS
@@ -117,7 +121,7 @@ class RunDir:
 
     def reject_links(self) -> None:
         """UserError if a part of the run is a link, and so lies elsewhere, or is a pipe or a device."""
-        directories = (self.checkpoints, self.replay, self.tensorboard, self.evaluations)
+        directories = (self.checkpoints, self.replay, self.series, self.tensorboard, self.evaluations)
         for path in (*self._files, self.lock, self.log, self.events, *directories):
             wanted, kind = "directory" if path in directories else "file", kind_of(path)
             if kind not in (None, wanted):
@@ -135,6 +139,8 @@ class RunDir:
     def remove_half_written(self) -> None:
         """Remove what killed processes left of the run's files. The lock is held."""
         remove_leftovers(self.path, self._names)
+        if kind_of(self.series) == "directory":
+            remove_leftovers(self.series, SERIES_NAME)
 
     @property
     def _names(self) -> str:
@@ -156,6 +162,8 @@ class RunDir:
         for file in (self.records, self.episodes, self.weights, self.summary):
             if kind_of(file) == "file":
                 file.rename(aside / file.name)
+        if kind_of(self.series) == "directory":
+            self.series.rename(aside / self.series.name)
         return aside
 
     def log_event(self, event: dict[str, Any]) -> None:
@@ -171,6 +179,24 @@ class RunDir:
 
     def write_weights(self, data: bytes) -> None:
         write_atomically(self.weights, data)
+
+    def keep_weights(self, steps: int, data: bytes, keep: int) -> None:
+        """Add the network after these training steps to the series; of that only the newest `keep` stay."""
+        make_directory(self.series)
+        write_atomically(self.series / f"{steps:012d}.safetensors", data)
+        for path in list(self.kept_weights().values())[:-keep]:
+            path.unlink(missing_ok=True)
+
+    def kept_weights(self) -> dict[int, Path]:
+        """The networks of the series by the training steps behind them, the oldest first."""
+        found = (re.fullmatch(SERIES_NAME, name) for name in names_inside(self.path, SERIES))
+        return dict(sorted((int(match[1]), self.series / match[0]) for match in found if match))
+
+    def forget_weights(self, after: int) -> None:
+        """Remove networks of more training steps than these: the run is resumed from there, and makes them again."""
+        for steps, path in self.kept_weights().items():
+            if steps > after:
+                path.unlink(missing_ok=True)
 
     def finished(self, iterations: int) -> bool:
         """Whether the run has completed this number of iterations."""

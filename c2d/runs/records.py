@@ -82,11 +82,12 @@ def metric(
 
     Where does its value come from?
     * `update="key", reduce="mean"`: from what `Learner.update` returns in `Update.metrics["key"]` at each update;
+    * `reduce="mean"` alone: from the agent's own play, under the name of the field (`OwnPlay` in agents/rollout.py);
     * `diagnostic=True`: from the online network at the end of the iteration, under the name of the field;
     * neither: the code that makes the record passes it.
     """
-    if (update is None) != (reduce is None):
-        raise ValueError(f"metric {title!r} needs both update and reduce, or neither")
+    if (update is not None and reduce is None) or (update is None and reduce not in (None, "mean")):
+        raise ValueError(f"metric {title!r} needs both update and reduce, or neither, or a mean over play")
     facts = {
         "title": title,
         "chart": chart,
@@ -113,6 +114,14 @@ _ATOMS = Chart("Atoms", "range in training batches, φ-space", "atoms", color=3)
 _GRADIENT = Chart("Gradient norm", "largest before clipping", color=8)
 _ALPHA = Chart("α", "trained scale of the support", "α", color=2)
 _EPSILON = Chart("ε", "probability of a random action", "ε", color=6)
+_TD_ERROR = Chart("TD error", "of the real mean in batches: target less q", color=1)
+_TD_ERROR_PLAY = Chart("TD error in play", "of the real mean: r + γq′ less q of chosen actions", color=1)
+_BIAS = Chart("Bias", "q of chosen actions less the discounted return that came", color=7)
+_EFFECTIVE = Chart("Effective atoms", "1/Σp² of a law, mean in batches", color=3)
+_SATURATED = Chart("Saturated atoms", "probability beyond 0.95 α, mean in batches", color=8)
+_SPREAD = Chart("Spread of laws", "standard deviation in φ-space: mean in batches; at the start of the run", color=2)
+_GAP = Chart("Action gap", "best less second-best real mean, mean in batches", color=6)
+_CHURN = Chart("Churn", "share of states whose greedy action changed in an iteration", color=9)
 _SPEED = Chart("Speed", "agent steps per second", color=5)
 _MEMORY = Chart("Memory", "peak of the process, MB", color=9)
 
@@ -150,6 +159,17 @@ class IterationRecord:
     alpha: float | None = metric("α", _ALPHA, diagnostic=True, optional=True, format=".2f", live=True)
     extra: dict[str, float] = field(default_factory=dict)  # diagnostics of a network that no field declares
     epsilon: float = metric("ε", _EPSILON, format=".3f", live=True, default=MISSING)
+    td_error: float | None = metric("TD error in batches", _TD_ERROR, update="td_error", reduce="mean", optional=True)
+    td_error_play: float | None = metric("TD error in play", _TD_ERROR_PLAY, reduce="mean", optional=True)
+    bias: float | None = metric("bias in play", _BIAS, reduce="mean", optional=True)
+    effective_atoms: float | None = metric(
+        "effective atoms", _EFFECTIVE, update="effective_atoms", reduce="mean", optional=True
+    )
+    saturated: float | None = metric("saturated atoms", _SATURATED, update="saturated", reduce="mean", optional=True)
+    law_std: float | None = metric("spread of laws", _SPREAD, update="law_std", reduce="mean", optional=True)
+    law_std_fresh: float | None = metric("spread of fresh laws", _SPREAD, optional=True)
+    action_gap: float | None = metric("action gap", _GAP, update="action_gap", reduce="mean", optional=True)
+    churn: float | None = metric("churn", _CHURN, optional=True)
     measured: Measured | None = None  # None until the run loop has measured it
 
     def to_json(self) -> dict[str, Any]:

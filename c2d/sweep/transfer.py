@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from c2d.files import kind_of, make_directory, names_inside, open_inside, write_atomically
 from c2d.runs.checkpoints import Checkpoints
-from c2d.runs.layout import CHECKPOINTS, LOCK, MANIFEST, REPLAY
+from c2d.runs.layout import CHECKPOINTS, LOCK, MANIFEST, REPLAY, RunDir
 
 CHUNK = 16 << 20  # bytes
 _MANAGED = (CHECKPOINTS, REPLAY)  # where the receiver also deletes files: those it received or a run wrote
@@ -192,6 +192,9 @@ class RunReceiver:
                 path.unlink(missing_ok=True)
                 self._written.discard(path)
         Checkpoints(self.run).journal.prune({path.name for path in kept if path.parent == replay})
+        for path in RunDir(self.run).kept_weights().values():
+            if path not in kept:
+                path.unlink(missing_ok=True)
 
     def _remove(self, checkpoint: Path) -> None:
         """Delete the files in its manifest, and those that were received."""

@@ -108,6 +108,7 @@ class _Run:
                 kept = f"; what it had recorded is kept in {run_dir.set_aside()}"
             checkpoints.adopt(None)
             observers.notice(f"this run has no usable checkpoint: it starts from scratch{kept}")
+        run_dir.forget_weights(self.session.step)
         lines = "".join(map(line_of, [self.header, *self.records]))
         self.record_file, self.episode_file = LineFile(run_dir.records, lines), LineFile(run_dir.episodes, episodes)
         self.saver = Saver(
@@ -129,7 +130,7 @@ class _Run:
                 for record in self._iterations(stop):
                     self.records.append(record)
                     self.saver.append(self.record_file, line_of(record))
-                    self.saver.weights()
+                    self.saver.weights(keep=True)
                     self.observers.iterated(record)
                 state: State = "finished" if self.session.iteration >= self.config.iterations else "interrupted"
                 summary = self._summary(state)

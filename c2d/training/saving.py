@@ -46,6 +46,7 @@ class Saver:
         self._saved_steps, self._saved_time = session.steps_made, time.monotonic()
         self._retry_time: float | None = None
         self._failure: str | None = None  # why the last attempt failed
+        self._ended: int | None = None  # step at the end of an iteration whose weights are still to be kept
 
     def checkpoint_if_due(self, seconds: float) -> None:
         """After a step. `seconds`: how long the iteration has taken."""
@@ -127,8 +128,10 @@ class Saver:
         if file.trouble is not None:
             self._report(f"lines of {file.path.name}", file.trouble)
 
-    def weights(self) -> None:
-        """Weights of a network that diverged do not replace earlier ones."""
+    def weights(self, keep: bool = False) -> None:
+        """Weights of a network that diverged do not replace earlier ones. `keep`: these also go into the series."""
+        if keep and self._wanted.keep_weights:
+            self._ended = self.session.step
         try:
             self._write_weights()
         except OSError as error:
@@ -140,7 +143,11 @@ class Saver:
         if not agent.finite() and self.run_dir.weights.exists():
             self._warn(f"the network diverged: {self.run_dir.weights.name} keeps the last finite weights")
             return
-        self.run_dir.write_weights(agent.to_bytes())
+        data = agent.to_bytes()
+        self.run_dir.write_weights(data)
+        if self._ended == session.step:
+            self.run_dir.keep_weights(session.step, data, self._wanted.keep_weights)
+            self._ended = None
 
     def summary(self, summary: dict[str, Any]) -> None:
         try:

@@ -17,11 +17,12 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from c2d.agents.build import build_learner, build_replay, check_training
 from c2d.agents.learner import fetch, linear
-from c2d.agents.rollout import Actor, Rollout, Stream
+from c2d.agents.rollout import Actor, OwnPlay, Rollout, Stream
 from c2d.config import Config
 from c2d.envs.make import make
 from c2d.envs.spec import ReplayMismatch
@@ -32,6 +33,7 @@ from c2d.runs import records
 from c2d.seeding import integer, numpy_generator, torch_generator
 from c2d.types import FetchedUpdate, FinishedGame, Update
 
+PROBED = 64  # states whose greedy actions are compared from record to record
 _LARGEST_COUNT = 10**15  # no run makes so many steps
 
 
@@ -49,15 +51,15 @@ _COMBINE: dict[str, Callable[[float, float], float]] = {
 
 
 class Tally:
-    """Running statistics of one iteration. Which ones: the fields of `IterationRecord` that declare an `update`."""
+    """Running statistics of one iteration. Which ones: the fields of `IterationRecord` that declare a `reduce`."""
 
     def __init__(self) -> None:
         self._reduced = [each for each in records.metrics() if each.reduce is not None]
-        self._steps = [(each.name, each.update, _COMBINE[str(each.reduce)]) for each in self._reduced]
+        self._steps = [(m.name, m.update, _COMBINE[str(m.reduce)]) for m in self._reduced if m.update is not None]
         self.scores: list[float] = []  # whole games that ended
         self.updates = 0
-        self.counts: dict[str, int] = {}  # updates that reported a value
-        self.values: dict[str, float] = {}  # sums, extremes and last values of what was reported
+        self.counts: dict[str, int] = {}  # of the values that were reported, by updates or by play
+        self.values: dict[str, float] = {}  # their sums, extremes and last ones
 
     def count(self, update: FetchedUpdate) -> None:
         self.updates += 1
@@ -66,6 +68,11 @@ class Tally:
             if value is not None:
                 self.counts[name] = self.counts.get(name, 0) + 1
                 self.values[name] = combine(self.values[name], value) if name in self.values else value
+
+    def add(self, name: str, total: float, count: int) -> None:
+        """Values of a mean that no update reports: their sum and number."""
+        self.counts[name] = self.counts.get(name, 0) + count
+        self.values[name] = self.values.get(name, 0.0) + total
 
     @property
     def mean_score(self) -> float | None:
@@ -121,7 +128,9 @@ class Session:
         self.learner = build_learner(recipe, self.env.spec, weights, learning, device, config.compile)
         self.replay = build_replay(recipe, self.env.spec, config.rules.truncation, config.compress_replay)
         self.actor = Actor(self.learner.acting, self.learner.phi, acting)
-        self.rollout = Rollout(self.actor.greedy, streams, threads=env_threads(config))
+        threads = env_threads(config)
+        self.rollout = Rollout(self.actor.greedy, streams, threads=threads, values=lambda: self.actor.values)
+        self.play = OwnPlay(recipe.envs, self.schedule.gamma, recipe.clip_reward, config.rules.truncation)
         self.sampling = numpy_generator(seed, "replay")
         self.generators = {_named("actions", number): stream.rng for number, stream in enumerate(streams)}
         self.generators["replay"] = self.sampling
@@ -130,6 +139,8 @@ class Session:
         self.step = 0  # training steps made
         self.iteration = 0  # iterations completed
         self.tally = Tally()
+        self.fresh_std: float | None = None  # spread of the laws before the first update
+        self.probe: tuple[np.ndarray, np.ndarray] | None = None  # states [P, *obs], their greedy actions [P] i64
         self.mismatch: str | None = None  # why the game of a checkpoint could not be resumed
         self._learning = False
         # of a round that is not complete, because an environment failed:
@@ -196,12 +207,17 @@ class Session:
     def _begin(self) -> None:
         """New games."""
         for number, stream in enumerate(self.rollout.streams):
-            self.replay.begin(stream.reset(), number)
+            self._new_game(number, stream)
+
+    def _new_game(self, number: int, stream: Stream) -> None:
+        self.replay.begin(stream.reset(), number)
+        self.play.begin(number)
 
     def _play(self, epsilon: float | list[float]) -> None:
         """One step of every environment into the replay."""
         for stream, action, _, step in self.rollout.step(epsilon):
             self.replay.add(action, step, stream)
+            self.play.follow(stream, self.rollout.streams[stream].value, step, self.tally.add)
             if step.game is not None:
                 self._games.append(FinishedGame(*step.game, stream))
 
@@ -232,6 +248,8 @@ class Session:
                         f"the {quantity} became {value} at step {self.step}: lower --optim.learning-rate, "
                         "or check the size of the rewards"
                     )
+            if not self.iteration and not self.tally.updates:
+                self.fresh_std = update.metrics.get("law_std")
             self.tally.count(update)
 
     def finish_iteration(self) -> records.IterationRecord:
@@ -246,10 +264,25 @@ class Session:
             **{name: value for name, value in diagnostics.items() if name in declared},
             extra={name: value for name, value in diagnostics.items() if name not in declared},
             epsilon=self.epsilon,
+            law_std_fresh=self.fresh_std,
+            churn=self._churn(),
         )
         self.iteration += 1
         self.tally = Tally()
         return record
+
+    def _churn(self) -> float | None:
+        """The share of states, drawn from the replay at the last record, whose greedy action has changed since.
+
+        The acting network is asked without noise. The states are drawn by a generator of the iteration's own.
+        """
+        steady = Actor(self.learner.acting, self.learner.phi)
+        share = None if self.probe is None else float((steady.greedy(self.probe[0]) != self.probe[1]).mean())
+        if len(self.replay):
+            rng = numpy_generator(self.config.seed, f"probe {self.iteration}")
+            states = self.replay.sample(PROBED, rng).obs.numpy()
+            self.probe = states, steady.greedy(states)
+        return share
 
     # ------------------------------------------------------------ for checkpoints
 
@@ -270,7 +303,8 @@ class Session:
         """The most that the arrays of `state_dict` can take; a fork may come from a larger replay."""
         observations = sum(stream.stack.obs.nbytes for stream in self.rollout.streams)
         newest = 2 * self.replay.frame_bytes * len(self.rollout.streams)
-        return self.network_bytes + observations + newest + 10 * 8 * self.replay.capacity
+        probe = PROBED * (self.rollout.streams[0].stack.obs.nbytes + 8)
+        return self.network_bytes + observations + newest + probe + 10 * 8 * self.replay.capacity
 
     def state_dict(self) -> dict[str, Any]:
         """All that the rest of the run depends on, except for the slots of `rings` before the newest.
@@ -286,6 +320,11 @@ class Session:
             "generators": {name: rng.bit_generator.state for name, rng in self.generators.items()},
             "torch_generators": {n: rng.get_state().numpy().tobytes() for n, rng in self.torch_generators.items()},
             "streams": [stream.state_dict() for stream in self.rollout.streams],
+            "diagnostics": {
+                "play": self.play.state_dict(),
+                "fresh_std": self.fresh_std,
+                "probe": None if self.probe is None else {"states": self.probe[0], "actions": self.probe[1]},
+            },
             "learner": self.learner.state_dict(),
             "replay": self.replay.state_dict(),
         }
@@ -312,13 +351,27 @@ class Session:
             rng.bit_generator.state = state["generators"][name]
         for name, torch_rng in self.torch_generators.items():
             torch_rng.set_state(torch.frombuffer(bytearray(state["torch_generators"][name]), dtype=torch.uint8))
+        if "diagnostics" in state:  # those of versions up to 0.2.0 do not have them
+            self._load_diagnostics(state["diagnostics"])
         for number, (stream, saved) in enumerate(zip(self.rollout.streams, state["streams"], strict=True)):
             try:
                 stream.load_state_dict(saved)
             except ReplayMismatch as error:
                 several = f"environment {number}: " if len(self.rollout.streams) > 1 else ""
                 self.mismatch = several + str(error)
-                self.replay.begin(stream.reset(), number)
+                self._new_game(number, stream)
+
+    def _load_diagnostics(self, saved: dict[str, Any]) -> None:
+        self.play.load_state_dict(saved["play"])
+        self.fresh_std, probe = saved["fresh_std"], saved["probe"]
+        if type(self.fresh_std) not in (float, int, type(None)):
+            raise ValueError(f"the spread of fresh laws is {str(self.fresh_std)[:40]!r}")
+        if probe is not None:
+            states, actions, shown = probe["states"], probe["actions"], self.rollout.streams[0].stack.obs
+            fits = states.shape[1:] == shown.shape and states.dtype == shown.dtype and len(states) > 0
+            if not fits or actions.shape != states.shape[:1] or actions.dtype != np.int64:
+                raise ValueError(f"the probed states are {states.dtype} {states.shape}")
+            self.probe = states, actions
 
     def close(self) -> None:
         self.rollout.close()

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from c2d.agents import learner as learner_module
 from c2d.agents.learner import fetch
-from c2d.agents.rollout import Rollout, Stream
+from c2d.agents.rollout import OwnPlay, Rollout, Stream
 from c2d.envs.make import make
 from c2d.recipes.rows import RECIPES
 from c2d.replay.buffer import Replay, to_device
@@ -68,13 +68,15 @@ def session_on_meta(env, recipe, **changes):
 @pytest.mark.parametrize("env", ["gym/CartPole-v1", "minatar/breakout"])
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_round_reads_the_actions_and_what_its_update_reports(recipe, env, reads):
+    """In the first round also diagnostics: TD error, effective atoms, spread, gap, saturation if there is a bound."""
     session = session_on_meta(env, recipe)
-    session.advance()
-    del reads[:]
-    with Crossings() as crossings:
-        session.advance()
-    assert reads == [(1,), (4 + 4,)]  # one action; loss, norm, extremes of the atoms, four priorities
-    assert crossings.names == ["to", "_to_copy"]  # an observation, in inference mode, and a batch
+    for diagnostics in (4 + (session.learner.online.head.bound() is not None), 0):
+        del reads[:]
+        with Crossings() as crossings:
+            session.advance()
+        # an action and its value; loss, norm, extremes of the atoms, diagnostics, four priorities
+        assert reads == [(1, 2), (4 + diagnostics + 4,)]
+        assert crossings.names == ["to", "_to_copy"]  # an observation, in inference mode, and a batch
     session.close()
 
 
@@ -102,13 +104,14 @@ def test_a_round_of_several_updates_is_fetched_at_once(reads):
     config = session.config
     streams = [Stream(make(config.env, config.rules, seed), np.random.default_rng(seed)) for seed in range(3)]
     session.rollout = Rollout(session.actor.greedy, streams)
+    session.play = OwnPlay(3, 0.99)
     session.replay = Replay(streams[0].env.spec, 150, streams=3)
     session.history = 0
     session.fill_history()
     del reads[:]
     session.advance()
     assert session.learner.updates == session.tally.updates == 3
-    assert reads == [(3,), (3 * (4 + 4),)]
+    assert reads == [(3, 2), (5 + 3 * (4 + 4),)]  # the first of the updates has diagnostics
     session.close()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import statistics
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -152,3 +153,76 @@ def test_an_environment_that_cannot_be_shown_is_rejected_in_one_line(run, tmp_pa
     assert main(["evaluate", str(run), "--video", str(tmp_path / "a.mp4")]) == 2
     assert capsys.readouterr().err == "c2d: toy/skewed cannot be shown\n"
     assert not (tmp_path / "a.mp4").exists() and not (run / "evaluations").exists()
+
+
+# --------------------------------------------------------------------------------------------------- several networks
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A run that has kept three networks of five."""
+    config = tiny_config("toy/skewed", tmp_path_factory.mktemp("kept") / "toy", iterations=5)
+    config = replace(config, checkpoint=replace(config.checkpoint, keep_weights=3))
+    return train(config, progress=False).run_dir.path
+
+
+def test_the_last_networks_one_by_one_and_their_mean(kept, tmp_path, capsys):
+    run = shutil.copytree(kept, tmp_path / "run")
+    assert main(["evaluate", str(run), "--calibration", "--nets", "3", "--games", "25"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    table = printed[printed.index("the last 3 networks of the run, 25 games each, with the same seeds:") + 1 :]
+    assert table[0].split()[-1] == "skill"
+    assert [line.split()[0] for line in table[1:6]] == ["120", "160", "200", "mean", "std"]
+    nets = saved(run)["nets"]
+    for name in ("score", "bias", "relative_bias", "coverage", "crps", "skill"):
+        values = [row[name] for row in nets["each"]]
+        assert nets["mean"][name] == pytest.approx(sum(values) / 3)
+        assert nets["std"][name] == pytest.approx(statistics.stdev(values))
+    alone = []
+    for name in sorted((run / "weights").iterdir()):  # each of them as the only network of a run
+        one = shutil.copytree(kept, tmp_path / name.stem)
+        shutil.copy(name, one / "weights.safetensors")
+        assert main(["evaluate", str(one), "--calibration", "--games", "25"]) == 0
+        alone.append(saved(one))
+    for row, single in zip(nets["each"], alone, strict=True):
+        calibration = single["calibration"]
+        assert row["scores"] == single["scores"] and row["score"] == single["summary"]["mean"]
+        assert row["bias"] == calibration["bias"]["value"] and row["crps"] == calibration["crps"]["value"]
+        assert row["coverage"] == calibration["coverage"]["0.8"]["value"]
+        assert row["skill"] == calibration["skill"]["value"]
+        assert row["relative_bias"] == abs(row["bias"]) / abs(calibration["realized"]["value"])
+    whole = saved(run)
+    assert (whole["steps"], whole["iterations"]) == (200, 5)
+    assert whole["scores"] == alone[-1]["scores"] and whole["calibration"] == alone[-1]["calibration"]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("--calibration --nets 7", "--nets is 7; accepted: 1 to 3, as many as the run has kept (--checkpoint.keep"),
+        ("--calibration --nets 0", "--nets is 0; accepted: at least 1"),
+        ("--nets 2", "--nets is given without --calibration, which it averages; accepted: both"),
+        ("--calibration --nets 2 --risk cvar:0.1", "--risk is given with --nets 2; accepted: only one of them"),
+        ("--calibration --nets 2 --plot a.svg", "--plot is given with --nets 2; accepted: only one of them"),
+        ("--calibration --nets 2 --video a.mp4", "--video is given with --nets 2; accepted: only one of them"),
+    ],
+)  # fmt: skip
+def test_networks_that_cannot_be_averaged(kept, words, reason, capsys):
+    assert main(["evaluate", str(kept), *words.split()]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_a_run_that_kept_only_the_newest(run, capsys):
+    assert main(["evaluate", str(run), "--calibration", "--nets", "2"]) == 2
+    assert "--nets is 2; accepted: 1, the newest (--checkpoint.keep-weights 2" in capsys.readouterr().err
+
+
+def test_networks_without_a_step_to_compare(tmp_path, capsys):
+    """Games that are all cut early: scores remain."""
+    config = tiny_config("gym/CartPole-v1", tmp_path / "run", iterations=2)
+    config = replace(config, checkpoint=replace(config.checkpoint, keep_weights=2))
+    run = train(config, progress=False).run_dir.path
+    assert main(["evaluate", str(run), "--calibration", "--nets", "2", "--games", "2", "--cap-steps", "3"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("–") == 4 * 5 and printed.count("calibration: none. A game was cut after 3 steps") == 1
+    assert saved(run)["nets"]["mean"]["score"] == 3.0 and saved(run)["nets"]["mean"]["bias"] is None

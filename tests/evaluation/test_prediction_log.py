@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from c2d.evaluation.prediction_log import HIDDEN, PredictionLog
+from c2d.evaluation.prediction_log import PredictionLog
+from c2d.replay.buffer import HIDDEN
 from c2d.types import GameEnd, ResetFrame, Step
 
 FRAME = ResetFrame(np.zeros(1))

@@ -9,6 +9,7 @@ import torch
 from rich.console import Console
 
 from c2d.agents.learner import Learner
+from c2d.agents.rollout import OwnPlay
 from c2d.reporting.local_runs import read_local_runs, recorded_metrics
 from c2d.reporting.report import ReportRequest, build_report
 from c2d.runs import records
@@ -19,57 +20,61 @@ from c2d.training.observers import TensorBoard
 from c2d.training.progress import ProgressDisplay
 from c2d.training.run import run
 from c2d.training.session import Session, Tally
-from c2d.types import FetchedUpdate
+from c2d.types import FetchedUpdate, GameEnd, ResetFrame, Step
 from c2d.web.run_index import RunIndex
 from tests.training.short_runs import short_config
 
 ORDER = ["kind", "iteration", "steps", "frames", "episodes", "mean_score", "mean_loss", "atom_min", "atom_max",
          "gradient_norm_max", "updates", "alpha", "epsilon", "measured"]  # fmt: skip
 
+DIAGNOSTICS = ["td_error", "td_error_play", "bias", "effective_atoms", "saturated", "law_std", "law_std_fresh",
+               "action_gap", "churn"]  # fmt: skip
+
 
 @dataclass(kw_only=True)
-class WithTdError(IterationRecord):
-    td_error_mean: float | None = metric(
-        "mean TD error", Chart("TD error", "mean per update", "TD"), update="td_error", reduce="mean", live=True
+class WithTarget(IterationRecord):
+    target_mean: float | None = metric(
+        "mean target", Chart("Target", "mean per update", "target"), update="target", reduce="mean", live=True
     )
 
 
 def test_a_new_metric_is_one_field(tmp_path, monkeypatch):
     """Declared once, returned by a learner: no other line knows its name."""
-    monkeypatch.setattr(records, "IterationRecord", WithTdError)
+    monkeypatch.setattr(records, "IterationRecord", WithTarget)
     update = Learner.update
 
     def reporting(self, batch):
         result = update(self, batch)
-        return result._replace(metrics={**result.metrics, "td_error": torch.tensor(float(self.updates))})
+        return result._replace(metrics={**result.metrics, "target": torch.tensor(float(self.updates))})
 
     monkeypatch.setattr(Learner, "update", reporting)
     shown = io.StringIO()
     display = ProgressDisplay(Console(file=shown, soft_wrap=True, highlight=False))
     path = tmp_path / "runs" / "a"
     result = run(short_config("toy/skewed", path, iterations=2, steps=80, update_period=8), [display, TensorBoard()])
-    assert [record["td_error_mean"] for record in result.records] == [5.5, 15.5]  # of updates 1 to 10, 11 to 20
+    assert [record["target_mean"] for record in result.records] == [5.5, 15.5]  # of updates 1 to 10, 11 to 20
 
-    assert [record["td_error_mean"] for record in read_iterations(path)] == [5.5, 15.5]
-    assert list(result.records[0]) == [*ORDER[:-1], "td_error_mean", "measured"]
+    assert [record["target_mean"] for record in read_iterations(path)] == [5.5, 15.5]
+    assert list(result.records[1]) == [*ORDER[:-1], *DIAGNOSTICS, "target_mean", "measured"]
+    assert list(result.records[0]) == [name for name in result.records[1] if name != "churn"]  # since the last record
 
-    assert "| TD 5.5 |" in shown.getvalue() and "| TD 15.5 |" in shown.getvalue()
+    assert "| target 5.5 |" in shown.getvalue() and "| target 15.5 |" in shown.getvalue()
 
-    assert scalars(path)["iteration/td_error_mean"] == [(80, 5.5), (160, 15.5)]
+    assert scalars(path)["iteration/target_mean"] == [(80, 5.5), (160, 15.5)]
 
     index = RunIndex(Root(path.parent))
     index.refresh()
-    assert index.curves(["a"])["a"]["columns"]["td_error_mean"] == [5.5, 15.5]
-    (chart,) = [chart for chart in index.detail("a")["charts"] if chart["title"] == "TD error"]
-    assert chart["curves"] == [{"column": "td_error_mean", "label": "mean TD error"}]
+    assert index.curves(["a"])["a"]["columns"]["target_mean"] == [5.5, 15.5]
+    (chart,) = [chart for chart in index.detail("a")["charts"] if chart["title"] == "Target"]
+    assert chart["curves"] == [{"column": "target_mean", "label": "mean target"}]
     json.dumps(index.detail("a"), allow_nan=False)
 
     runs, _ = read_local_runs([path])
-    (row,) = [row for row in recorded_metrics(runs) if row.metric == "mean TD error"]
+    (row,) = [row for row in recorded_metrics(runs) if row.metric == "mean target"]
     assert (row.first, row.last) == (5.5, 15.5)
     report = build_report(ReportRequest(runs=(path,), replications=10))
     (table,) = [table for section in report.sections for table in section.tables if table.name == "recorded"]
-    assert ("c2d (own)", "mean TD error", "5.5", "15.5") in table.rows
+    assert ("c2d (own)", "mean target", "5.5", "15.5") in table.rows
 
 
 def scalars(path):
@@ -94,10 +99,12 @@ def test_names_and_order_in_the_file_are_those_of_the_first_version():
 
 
 def test_every_metric_has_a_source():
-    """An update, the network, or an argument of the record; and every reduction is one that the tally knows."""
+    """An update, play, the network, or an argument of the record; and every reduction is one that the tally knows."""
     tally = Tally()
     everything = {each.update: 1.0 for each in metrics() if each.update not in (None, "loss")}
     tally.count(FetchedUpdate(2.0, None, None, everything))
+    play = OwnPlay(1, 0.99)  # one game of one step
+    play.follow(0, 1.0, Step(None, 1.0, True, False, ResetFrame(None), GameEnd(1.0, 1)), tally.add)
     reduced = {each.name for each in metrics() if each.reduce is not None}
     assert all(tally.record()[name] is not None for name in reduced)
     named = {each.name for schema in (IterationRecord, Measured) for each in fields(schema)}
@@ -126,8 +133,9 @@ def test_reductions(reduce, wanted, monkeypatch):
 
 
 def test_a_metric_needs_both_halves():
-    with pytest.raises(ValueError, match="both update and reduce"):
-        metric("x", update="x")
+    for half in ({"update": "x"}, {"reduce": "max"}):
+        with pytest.raises(ValueError, match="both update and reduce"):
+            metric("x", **half)
 
 
 def test_diagnostics_that_no_field_declares_are_recorded_too(tmp_path, monkeypatch):

@@ -37,16 +37,20 @@ def test_new_changed_and_deleted_files_arrive(tmp_path):
     write(source / "lock", "me")
     write(source / "replay" / "slots-1", "s" * 100)
     write(source / "replay" / ".half.tmp", "x")
+    write(source / "weights" / "000000000100.safetensors", "w")
     for name in ("state.json", "manifest.json", "tensors"):
         write(source / "checkpoints" / "000000000100" / name, name * 3)
     receiver.put(everything(sender))
-    assert contents(target) == contents(source) and len(contents(target)) == 5
+    assert contents(target) == contents(source) and len(contents(target)) == 6
+    write(target / "weights" / "mine.safetensors", "w")
     assert list(everything(sender)) == []
     write(source / "records.jsonl", "1\n2\n")
     write(source / "checkpoints" / "000000000200" / "manifest.json", "m")
     shutil.rmtree(source / "checkpoints" / "000000000100")
     (source / "replay" / "slots-1").unlink()
+    (source / "weights" / "000000000100.safetensors").rename(source / "weights" / "000000000200.safetensors")
     receiver.put(everything(sender))
+    (target / "weights" / "mine.safetensors").unlink()  # which was left alone
     assert contents(target) == contents(source)
     assert [path.name for path in (target / "checkpoints").iterdir()] == ["000000000200"]
 

@@ -2,16 +2,21 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from c2d.agents.agent import Agent
 from c2d.api import load
-from c2d.config import default_config, from_json, read_config, to_json
+from c2d.config import Checkpointing, default_config, from_json, read_config, to_json
 from c2d.errors import UserError
 from c2d.files import write_atomically
+from c2d.runs.layout import RunDir
 from c2d.seeding import integer, numpy_generator, torch_generator
+from c2d.training.observers import Observer
+from c2d.training.run import run
 from tests.training.short_runs import short_config, short_run
 
 
@@ -178,3 +183,109 @@ def test_streams_are_independent_and_repeatable():
     draws = [numpy_generator(1, name).random(1000) for name in ("actions", "replay")]
     assert abs(np.corrcoef(draws)[0, 1]) < 0.1
     assert torch.equal(*(torch.rand(3, generator=torch_generator(4, "weights")) for _ in range(2)))
+
+
+# ------------------------------------------------------------------------------------------------ the series of weights
+
+
+def keeping(path, networks, **settings):
+    config = short_config("toy/skewed", path, iterations=5, steps=40)
+    checkpoint = Checkpointing(every_steps=0, every_minutes=0.0, keep_weights=networks)
+    return replace(config, checkpoint=replace(checkpoint, **settings))
+
+
+class Collector(Observer):
+    """Remembers the weights after every iteration, and crashes after a step."""
+
+    def __init__(self, crash=None):
+        self.crash, self.weights = crash, {}
+
+    def begin(self, session, run_dir, header):
+        self.run_dir = run_dir
+
+    def iterated(self, record):
+        self.weights[record["steps"]] = self.run_dir.weights.read_bytes()
+
+    def stepped(self, session, games):
+        if session.step == self.crash:
+            raise KeyboardInterrupt  # a second Ctrl-C: nothing more is saved
+
+
+def series(path):
+    return {steps: file.read_bytes() for steps, file in RunDir(path).kept_weights().items()}
+
+
+def test_the_last_networks_are_kept(tmp_path):
+    collector = Collector()
+    run(keeping(tmp_path / "run", 3), [collector])
+    assert list(series(tmp_path / "run")) == [120, 160, 200]
+    assert series(tmp_path / "run") == {steps: collector.weights[steps] for steps in (120, 160, 200)}
+    assert len(set(collector.weights.values())) == 5
+    names = sorted(path.name for path in (tmp_path / "run" / "weights").iterdir())
+    assert names == [f"{steps:012d}.safetensors" for steps in (120, 160, 200)]
+    run(keeping(tmp_path / "none", 0))
+    assert not (tmp_path / "none" / "weights").exists()
+
+
+def test_only_networks_of_the_series_are_deleted(tmp_path):
+    (tmp_path / "run" / "weights").mkdir(parents=True)
+    run_dir = RunDir(tmp_path / "run")
+    ours = ["000000000007.safetensors", ".000000000009.safetensors.123.tmp"]
+    others = ["mine.safetensors", "7.safetensors", "000000000007.safetensors.bak", ".mine.safetensors.1.tmp"]
+    for name in (*ours, *others):
+        (run_dir.series / name).write_bytes(b"x")
+    (run_dir.series / "000000000006.safetensors").symlink_to(tmp_path / "elsewhere")
+    run_dir.remove_half_written()
+    run_dir.keep_weights(8, b"new", 1)
+    assert sorted(path.name for path in run_dir.series.iterdir()) == sorted(
+        ["000000000006.safetensors", "000000000008.safetensors", *others]
+    )
+    run_dir.forget_weights(7)
+    assert run_dir.kept_weights() == {} and len(list(run_dir.series.iterdir())) == 5
+
+
+@pytest.mark.parametrize("crash", [119, 121, 199])
+def test_a_resumed_run_keeps_the_same_networks(crash, tmp_path):
+    """Checkpoints are of steps 40, 90, 140 and 190: what was kept after the last of them is made again."""
+    straight, config = Collector(), keeping(tmp_path / "run", 2, every_steps=50)
+    run(keeping(tmp_path / "straight", 2), [straight])
+    with pytest.raises(KeyboardInterrupt):
+        run(config, [Collector(crash)])
+    before = series(tmp_path / "run")
+    assert list(before) == ([40, 80] if crash < 120 else [80, 120] if crash < 160 else [120, 160])
+
+    class Watcher(Observer):
+        def begin(self, session, run_dir, header):
+            self.kept, self.step = list(run_dir.kept_weights()), session.step
+
+    watcher = Watcher()
+    run(config, [watcher])
+    assert watcher.kept == [steps for steps in before if steps <= watcher.step] and watcher.step < crash
+    assert series(tmp_path / "run") == series(tmp_path / "straight") == {s: straight.weights[s] for s in (160, 200)}
+
+
+def test_a_series_that_lies_elsewhere_is_rejected(tmp_path):
+    run(keeping(tmp_path / "run", 2))
+    (tmp_path / "run" / "weights").rename(tmp_path / "moved")
+    (tmp_path / "run" / "weights").symlink_to(tmp_path / "moved")
+    with pytest.raises(UserError, match="weights is a symbolic link, where a run has a directory"):
+        run(keeping(tmp_path / "run", 2))
+    assert RunDir(tmp_path / "run").kept_weights() == {}
+
+
+def test_a_run_that_starts_from_scratch_sets_its_networks_aside(tmp_path):
+    run(keeping(tmp_path / "run", 2, keep=0))
+    before = series(tmp_path / "run")
+    run(keeping(tmp_path / "run", 2, keep=0))
+    assert {
+        steps: file.read_bytes() for steps, file in RunDir(tmp_path / "run" / "before-2").kept_weights().items()
+    } == before
+    assert list(series(tmp_path / "run")) == [160, 200]
+
+
+def test_networks_that_diverged_are_not_kept(tmp_path, monkeypatch):
+    finite = Agent.finite
+    answers = iter([True, False, True, False, False] + [True] * 10)
+    monkeypatch.setattr(Agent, "finite", lambda self: next(answers) and finite(self))
+    run(keeping(tmp_path / "run", 5))
+    assert list(series(tmp_path / "run")) == [40, 120, 200]  # the last is tried again at the end
