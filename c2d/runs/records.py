@@ -112,6 +112,7 @@ _LOSS = Chart("Loss", "mean per update", "loss", color=1)
 _ATOMS = Chart("Atoms", "range in training batches, φ-space", "atoms", color=3)
 _GRADIENT = Chart("Gradient norm", "largest before clipping", color=8)
 _ALPHA = Chart("α", "trained scale of the support", "α", color=2)
+_UNIT = Chart("Unit of rewards", "u in φ(return/u)", "u", color=7)
 _EPSILON = Chart("ε", "probability of a random action", "ε", color=6)
 _SPEED = Chart("Speed", "agent steps per second", color=5)
 _MEMORY = Chart("Memory", "peak of the process, MB", color=9)
@@ -148,6 +149,7 @@ class IterationRecord:
     )
     updates: int = metric("updates", format=",", default=MISSING)
     alpha: float | None = metric("α", _ALPHA, diagnostic=True, optional=True, format=".2f", live=True)
+    unit: float | None = metric("unit of rewards", _UNIT, diagnostic=True, optional=True, live=True)
     extra: dict[str, float] = field(default_factory=dict)  # diagnostics of a network that no field declares
     epsilon: float = metric("ε", _EPSILON, format=".3f", live=True, default=MISSING)
     measured: Measured | None = None  # None until the run loop has measured it

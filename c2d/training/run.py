@@ -167,11 +167,13 @@ class _Run:
         session, saver, length = self.session, self.saver, self.session.schedule.steps_per_iteration
         while session.filling and not stop.is_set():
             session.fill()
+            self._pass_on_notices()
             saver.checkpoint_if_due(self._seconds())
         while session.iteration < self.config.iterations and not stop.is_set():
             end = (session.iteration + 1) * length
             while session.step < end and not stop.is_set():
                 games = session.advance()
+                self._pass_on_notices()
                 for game in games:
                     env = f",{game.env}" if session.config.recipe.envs > 1 else ""
                     line = f"{session.iteration},{session.step},{game.score!r},{game.steps}{env}\n"
@@ -182,7 +184,14 @@ class _Run:
             if session.step < end:
                 return
             yield self._measured(session.finish_iteration(), length).to_json()
+            self._pass_on_notices()
             saver.checkpoint_if_due(self._seconds())
+
+    def _pass_on_notices(self) -> None:
+        """What the session has to say, to the observers."""
+        for text, warning in self.session.notices:
+            self.observers.notice(text, warning)
+        self.session.notices.clear()
 
     def _measured(self, record: IterationRecord, steps: int) -> IterationRecord:
         seconds = self._seconds()

@@ -20,16 +20,18 @@ from typing import Any
 import torch
 
 from c2d.agents.build import available_cores, build_learner, build_replay, check_training
-from c2d.agents.learner import fetch, linear
+from c2d.agents.learner import Learner, fetch, linear
 from c2d.agents.rollout import Actor, Rollout, Stream
 from c2d.config import Config
 from c2d.envs.make import make
 from c2d.envs.names import resolve
 from c2d.envs.spec import ReplayMismatch
 from c2d.errors import UserError
+from c2d.replay.buffer import Replay
 from c2d.replay.ring import Ring
 from c2d.runs import records
 from c2d.seeding import integer, numpy_generator, torch_generator
+from c2d.training import reward_unit
 from c2d.types import FetchedUpdate, FinishedGame, Update
 
 _LARGEST_COUNT = 10**15  # no run makes so many steps
@@ -131,6 +133,8 @@ class Session:
         self.iteration = 0  # iterations completed
         self.tally = Tally()
         self.mismatch: str | None = None  # why the game of a checkpoint could not be resumed
+        self.notices: list[tuple[str, bool]] = []  # for whoever runs it: a text, and whether it is a warning
+        self._warned = False  # that atoms are saturated
         self._learning = False
         # of a round that is not complete, because an environment failed:
         self._games: list[FinishedGame] = []  # that ended in it
@@ -173,6 +177,7 @@ class Session:
         self.history += len(self.rollout.streams)
         if not self.filling:
             self._begin()
+            self._choose_unit(reward_unit.find)
 
     def fill_history(self) -> None:
         while self.filling:
@@ -216,10 +221,17 @@ class Session:
         for now in range(self.step, self.step + len(self.rollout.streams)):
             if now % self.schedule.update_period == 0:
                 updates.append(self._update())
-            if now % self.schedule.target_period == 0 and self.schedule.polyak is None:
-                self.learner.synchronize()  # with Polyak averaging, each update moves the target network
+            if now % self.schedule.target_period == 0:
+                if self.schedule.polyak is None:
+                    self.learner.synchronize()  # with Polyak averaging, each update moves the target network
+                self._choose_unit(reward_unit.maintain)
         self._digest(updates)
         self._learning = False
+
+    def _choose_unit(self, choose: Callable[[Learner, Replay], str | None]) -> None:
+        """For a head that has a unit of rewards."""
+        if self.learner.online.head.unit is not None and (text := choose(self.learner, self.replay)):
+            self.notices.append((text, False))
 
     def _update(self) -> Update:
         """One batch, one gradient step."""
@@ -251,6 +263,10 @@ class Session:
             extra={name: value for name, value in diagnostics.items() if name not in declared},
             epsilon=self.epsilon,
         )
+        extreme = max(abs(record.atom_min or 0.0), abs(record.atom_max or 0.0))
+        if not self._warned and (text := reward_unit.warning(self.learner, self.replay, extreme)):
+            self.notices.append((text, True))
+            self._warned = True
         self.iteration += 1
         self.tally = Tally()
         return record
