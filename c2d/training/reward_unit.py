@@ -39,6 +39,12 @@ def find(learner: Learner, replay: Replay) -> str | None:
     return f"unit of rewards {typical / TYPICAL:.4g}: a typical discounted return of random play is {typical:.4g}"
 
 
+def known(learner: Learner) -> str | None:
+    """The unit that was found earlier, in words."""
+    unit = learner.online.head.unit
+    return f"unit of rewards {unit.u.item():.4g}" if unit is not None and unit.found.item() else None
+
+
 def maintain(learner: Learner, replay: Replay) -> str | None:
     """At a copy of the target network: find u if that was not possible yet, enlarge it if atoms are saturated.
 

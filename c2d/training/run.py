@@ -23,6 +23,7 @@ from c2d.runs.layout import RunDir, episodes_header
 from c2d.runs.lock import Heartbeat, InUse, locked
 from c2d.runs.reader import has_records, last_game_step
 from c2d.runs.records import IterationRecord, LineFile, Measured, RunHeader, line_of
+from c2d.training import reward_unit
 from c2d.training.observers import EventLog, Observer, ObserverList
 from c2d.training.passport import machine, passport, versions
 from c2d.training.process import check_space, stop_requests, watchdog
@@ -244,6 +245,8 @@ class _Run:
         last = _last_known_step(self.run_dir, session.step)
         repeated = f"; steps {session.step:,} to {last:,} or later are repeated" if last > session.step else ""
         self.observers.notice(f"resumed from the checkpoint at {step}: {exact}{repeated}")
+        if unit := reward_unit.known(session.learner):
+            self.observers.notice(unit)
         if session.iteration >= self.config.iterations:
             self.observers.notice("nothing is left to do: raise --iterations to train further")
         event = {"event": "resumed", "step": session.step, "history": session.history, "unlike": unlike}

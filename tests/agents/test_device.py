@@ -78,6 +78,22 @@ def test_a_round_reads_the_actions_and_what_its_update_reports(recipe, env, read
     session.close()
 
 
+def test_a_unit_of_rewards_is_read_at_copies_of_the_target_network_only(reads):
+    config = short_config("gym/CartPole-v1", "unused", update_period=1, target_period=3)
+    head = replace(config.recipe.head, unit="auto")
+    session = Session(replace(config, recipe=replace(config.recipe, head=head), device="meta"))
+    session.fill_history()  # finds it, and reads nothing
+    session.step = 10**6
+    session.rollout.streams[0].rng = np.random.Generator(np.random.PCG64(5))
+    with Crossings() as crossings:
+        session.advance()  # step 1,000,000 = 1 modulo 3
+    assert reads == [(1,), (4 + 4,)] and crossings.names == ["to", "_to_copy"]
+    session.advance()
+    with pytest.raises(NotImplementedError):
+        session.advance()
+    session.close()
+
+
 def test_a_read_within_an_update_would_be_noticed(reads, monkeypatch):
     """Else the test above could not fail."""
     session = session_on_meta("gym/CartPole-v1", "c2d")
