@@ -108,7 +108,7 @@ def test_distribution_is_the_networks_law_in_order(agent):
     obs = observations(1)[0]
     law = agent.network(torch.from_numpy(obs[None]), "act")
     found = agent.distribution(obs)
-    phi = build_phi(RECIPE)
+    phi = build_phi(RECIPE, agent.network)
     assert found.returns.shape == found.atoms.shape == found.probs.shape == (3, 6)
     for action in range(3):
         pairs = sorted(zip(law.atoms[0, action].tolist(), law.log_probs[0, action].exp().tolist(), strict=True))

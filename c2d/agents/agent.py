@@ -40,7 +40,7 @@ class Agent:
 
     def __init__(self, network: ValueNetwork, recipe: Recipe, spec: EnvSpec, seed: int = 0) -> None:
         self.network, self.recipe, self.spec = network, recipe, spec
-        self.phi = build_phi(recipe)
+        self.phi = build_phi(recipe, network)
         self.actor, self.rng = Actor(network, self.phi), np.random.default_rng(seed)
 
     def act(self, obs: np.ndarray, epsilon: float = 0.0) -> int | np.ndarray:

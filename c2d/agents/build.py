@@ -25,12 +25,14 @@ from c2d.recipes.recipe import Recipe
 from c2d.recipes.user_code import is_user_code
 from c2d.replay.buffer import Replay
 from c2d.replay.ring import compressed
+from c2d.returns.phi import in_units
 from c2d.types import Phi
 
 
-def build_phi(recipe: Recipe) -> Phi:
-    """φ and its inverse."""
-    return recipe.phi.build()
+def build_phi(recipe: Recipe, network: ValueNetwork) -> Phi:
+    """φ and its inverse between real returns and the atoms of `network`, whose unit of rewards they follow."""
+    phi, unit = recipe.phi.build(), network.head.unit
+    return phi if unit is None else in_units(phi, unit.u)
 
 
 def build_network(recipe: Recipe, env: EnvSpec, rng: torch.Generator) -> ValueNetwork:
@@ -98,7 +100,7 @@ def assemble_learner(
     compile: str = "off",
 ) -> Learner:
     """A learner with these two networks as they are."""
-    phi = build_phi(recipe)
+    phi = build_phi(recipe, online)
     return Learner(
         online,
         target,

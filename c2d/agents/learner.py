@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 from torch.optim.adam import adam
 
+from c2d.nets.heads import saturation
 from c2d.nets.network import ValueNetwork, average, synchronize
 from c2d.recipes.parts import Adam, RmsProp
 from c2d.returns.bellman import Bootstrap, BootstrapLaws, at_action, backup, q_values
@@ -25,7 +26,6 @@ from c2d.returns.losses import Loss
 from c2d.types import Batch, FetchedUpdate, Phi, Purpose, ReturnDist, Update
 
 DIAGNOSED = 17  # of this many updates one reports how its laws look; a prime, so that it meets every phase of a period
-SATURATED = 0.95  # of the bound on atoms: an atom beyond it hardly learns, as tanh is flat there
 _LARGEST_COUNT = 10**15  # no run makes this many updates
 
 Losses = tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]
@@ -109,7 +109,7 @@ class Learner:
         atom_min, atom_max = torch.aminmax(prediction.atoms.detach())
         metrics = {"atom_min": atom_min, "atom_max": atom_max}
         if diagnosed:
-            metrics |= diagnose(predicted, batch.action, target, self.phi, self.online.head.bound())
+            metrics |= diagnose(predicted, batch.action, target, self.phi, self.online.head.bound)
         return total, loss.detach(), per_sample.detach(), metrics
 
     @torch.no_grad()
@@ -160,7 +160,7 @@ def diagnose(
         best, second = q.topk(2, -1).values.unbind(-1)
         metrics["action_gap"] = (best - second).mean()
     if bound is not None:
-        metrics["saturated"] = (probs * (law.atoms.abs() > SATURATED * bound)).sum(-1).mean()
+        metrics["saturated"] = saturation(law, bound)
     return metrics
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from c2d.native.operations import dense
 from c2d.recipes.part import OptimizerSpec
 from c2d.recipes.parts import RmsProp
-from c2d.types import Purpose, ReturnDist
+from c2d.types import Phi, Purpose, ReturnDist
 
 # --------------------------------------------------------------------------------------------------------- layers
 
@@ -138,6 +138,37 @@ class Output(nn.Module):
         return out
 
 
+class RewardUnit(nn.Module):
+    """u, which returns are divided by before φ, and how much of the predictions is at the bound of the atoms.
+
+    Training finds u and lets it grow (training/reward_unit.py). All networks of a learner have the same u.
+    """
+
+    rate = 1e-3  # of the running share, per update
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.u: Tensor
+        self.found: Tensor
+        self.share: Tensor
+        self.register_buffer("u", torch.ones(()))
+        self.register_buffer("found", torch.zeros(()))  # 1 from when u was found; before, every reward was 0
+        self.register_buffer("share", torch.zeros(()))  # running mean of `saturation`
+
+    def watch(self, law: ReturnDist, bound: Tensor) -> None:
+        """Moves the running share, on the device, as normalization layers move their statistics."""
+        self.share.lerp_(saturation(law, bound), self.rate)
+
+
+EDGE = 0.95  # of the bound: atoms beyond it count as saturated
+
+
+@torch.no_grad()
+def saturation(law: ReturnDist, bound: Tensor) -> Tensor:
+    """The share of the mass with atoms beyond 95 % of their bound. [..., N] -> []"""
+    return (law.log_probs.exp() * (law.atoms.abs() > EDGE * bound)).sum(-1).mean()
+
+
 # ---------------------------------------------------------------------------------------------------------- heads
 
 
@@ -146,6 +177,10 @@ class Head(nn.Module):
 
     samples = False  # whether the distribution to choose by is another pass than the one to bootstrap from
     constants: tuple[str, ...] = ()  # parameters that start at a constant instead of being drawn
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unit: RewardUnit | None = None  # of a head whose atoms are φ(return / u); None: they are φ(return)
 
     def forward(
         self,
@@ -166,9 +201,14 @@ class Head(nn.Module):
         """Parameters that the recipe's optimizer leaves alone, each group with an optimizer of its own."""
         return []
 
+    @property
     def bound(self) -> Tensor | None:
-        """The number that atoms cannot exceed in magnitude, if the head squashes them. []"""
+        """[] Free atoms cannot leave ±bound; None: there are none, or no bound."""
         return None
+
+    def enlarge_unit(self, factor: float, phi: Phi) -> None:
+        """u times `factor`; predicted returns stay about what they were. Only for a head that has a unit."""
+        raise NotImplementedError(f"{type(self).__name__} has a unit, but no enlarge_unit(self, factor, phi)")
 
     def diagnostics(self) -> dict[str, float]:
         """Numbers worth recording once per iteration."""
@@ -382,6 +422,7 @@ class ConjugatedHead(Head):
         fixed_probabilities: bool = False,
         train_alpha: bool = True,
         train_atoms: bool = True,
+        unit: str = "one",
     ) -> None:
         super().__init__()
         self.c, self.logit_scale, self.shape = c, logit_scale, (actions, atoms)
@@ -398,6 +439,12 @@ class ConjugatedHead(Head):
             self.support.initial_scale = initial_scale
         self.grid: Tensor
         self.register_buffer("grid", torch.linspace(-1.0, 1.0, atoms), persistent=False)
+        self.unit = RewardUnit() if unit == "auto" else None
+
+    @property
+    def bound(self) -> Tensor | None:
+        """α. (The atoms of a fixed grid are at ±α from the start.)"""
+        return None if self.support is None else self.alpha.detach()
 
     def forward(
         self, features: Tensor, purpose: Purpose, rng: torch.Generator | None = None, like: ReturnDist | None = None
@@ -409,7 +456,10 @@ class ConjugatedHead(Head):
         coupled = psi
         if self.embedding is not None:  # the probabilities of all actions together
             coupled = torch.cat((F.relu(self.embedding(log_probs.exp().flatten(1), rng)), psi), 1)
-        return ReturnDist(self.alpha * torch.tanh(self.support(coupled, rng) / self.c), log_probs)
+        law = ReturnDist(self.alpha * torch.tanh(self.support(coupled, rng) / self.c), log_probs)
+        if self.unit is not None and purpose == "predict":
+            self.unit.watch(law, self.alpha)
+        return law
 
     def _log_probs(self, psi: Tensor, rng: torch.Generator | None) -> Tensor:  # [B, hidden] -> [B, A, N]
         if self.logits is None:
@@ -417,10 +467,22 @@ class ConjugatedHead(Head):
         logits: Tensor = self.logits(psi, rng)
         return (logits if self.logit_scale == 1.0 else logits * self.logit_scale).log_softmax(-1)
 
-    def bound(self) -> Tensor:
-        """|α|, of the present support."""
-        return self.alpha.detach().abs()
+    @torch.no_grad()
+    def enlarge_unit(self, factor: float, phi: Phi) -> None:
+        """u times `factor`, and predicted returns stay about what they were.
+
+        Exact would be φ(φ⁻¹(z)/factor) for each atom z. Weights before the tanh cannot do that, so those of the output
+        layer get the one factor that is exact for z = α/2. docs/plans/reward-unit.md has the errors of others.
+        """
+        assert self.unit is not None and self.support is not None
+        half = 0.5 * self.alpha
+        kept = torch.atanh(phi.to(phi.back(half) / factor) / self.alpha) / torch.atanh(half / self.alpha)
+        for parameter in self.support.parameters():  # of noisy layers, means and deviations
+            parameter.mul_(kept)
+        self.unit.u.mul_(factor)
+        self.unit.share.zero_()
 
     def diagnostics(self) -> dict[str, float]:
-        """α, the trained scale of the support."""
-        return {"alpha": self.alpha.item()}
+        """α, the trained scale of the support, and the unit of rewards if the head has one."""
+        unit = {} if self.unit is None else {"unit": self.unit.u.item()}
+        return {"alpha": self.alpha.item(), **unit}

@@ -66,10 +66,13 @@ class ValueNetwork(nn.Module):
 
 @torch.no_grad()
 def synchronize(target: nn.Module, online: nn.Module, fraction: float = 1.0) -> None:
-    """Move the target network toward the online one, statistics included; by default all the way."""
+    """Move the target network toward the online one, statistics included; by default all the way.
+
+    A unit of rewards is always copied: between two units there is no mean.
+    """
     online_state = online.state_dict()
     for name, tensor in target.state_dict().items():
-        if fraction == 1.0:
+        if fraction == 1.0 or name.startswith("head.unit."):
             tensor.copy_(online_state[name])
         else:
             tensor.lerp_(online_state[name], fraction)

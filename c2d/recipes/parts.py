@@ -255,6 +255,8 @@ class Conjugated(HeadSpec, name="conjugated"):
     """Whether α is trained."""
     train_atoms: bool = True
     """Whether atoms are free; False fixes them to N equal steps from −α to α."""
+    unit: Literal["one", "auto"] = "one"
+    """u in φ(return/u): one, as in the paper; auto finds it from the random history, and it grows if atoms reach α."""
 
     @property
     def gives(self) -> tuple[str, ...]:
@@ -263,6 +265,12 @@ class Conjugated(HeadSpec, name="conjugated"):
     def check(self, recipe: Recipe) -> None:
         accepted = "True with --head.fixed-probabilities True: otherwise nothing is left to learn"
         require(self.train_atoms or not self.fixed_probabilities, "head.train-atoms", self.train_atoms, accepted)
+        for conflict, why in (
+            (not self.train_atoms, "--head.train-atoms False: fixed atoms cannot adapt to another unit"),
+            (recipe.clip_reward is not None, f"--clip-reward {recipe.clip_reward}, which sets the scale of rewards"),
+            (isinstance(recipe.bootstrap, Munchausen), "--bootstrap munchausen, whose temperature is in rewards"),
+        ):
+            require(self.unit == "one" or not conflict, "head.unit", self.unit, f"one with {why}")
 
     def build(self, features: int, actions: int, style: Style) -> Head:
         from c2d.nets.heads import ConjugatedHead

@@ -149,6 +149,10 @@ class Replay:
         """All indices that may be drawn: stream by stream, each oldest first. Takes time by the capacity."""
         return np.concatenate([ring.sampleable() for ring in self.rings])
 
+    def returns(self) -> NDArray[np.float64]:
+        """Discounted returns of all stored transitions, in rewards as the learner sees them."""
+        return np.concatenate([ring.returns(self.gamma) for ring in self.rings])
+
     def read(
         self,
         indices: NDArray[np.int64],  # [B] each sampleable

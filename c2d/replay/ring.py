@@ -139,6 +139,21 @@ class Ring:
         indices = self._indices(self.oldest, self.ready)
         return indices[self.slots.action[indices] >= 0]
 
+    def returns(self, gamma: float) -> NDArray[np.float64]:
+        """Discounted returns of all transitions in the ring, oldest first: G_t = r_t + γG_{t+1}.
+
+        0 follows a terminal; a cut episode counts as if it had ended there. Takes time in proportion to the capacity.
+        """
+        indices = self._indices(max(self.head - self.capacity, 0), self.head)
+        slots = self.slots
+        taken = slots.action[indices] >= 0
+        carried = np.where(taken & ~slots.terminal[indices], gamma, 0.0).tolist()
+        rewards = np.where(taken, slots.reward[indices], 0.0).tolist()
+        total, returns = 0.0, np.empty(len(indices))
+        for place in range(len(indices) - 1, -1, -1):
+            returns[place] = total = rewards[place] + carried[place] * total
+        return returns[taken]
+
     # ------------------------------------------------------------ for checkpoints
 
     def pack(self, first: int, last: int) -> dict[str, NDArray[Any]]:

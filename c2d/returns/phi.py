@@ -62,6 +62,14 @@ def asinh() -> Phi:
     return Phi(torch.asinh, torch.sinh)
 
 
+def in_units(phi: Phi, unit: Tensor) -> Phi:
+    """φ_u(x) = φ(x/u) and φ_u⁻¹(z) = u·φ⁻¹(z), with the value that `unit` [] has when they are called.
+
+    Rewards times k with u times k have the same atoms, whatever φ; so learning does not depend on the scale of rewards.
+    """
+    return Phi(lambda x: phi.to(x / unit), lambda z: phi.back(z) * unit, phi.low, phi.high)
+
+
 def _odd(half: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """The odd extension of a function on [0, ∞); its derivative at 0 is that of `half`."""
     sign = torch.copysign(x.new_ones(()), x.detach())  # ±1, never 0

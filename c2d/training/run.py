@@ -23,6 +23,7 @@ from c2d.runs.layout import RunDir, episodes_header
 from c2d.runs.lock import Heartbeat, InUse, locked
 from c2d.runs.reader import has_records, last_game_step
 from c2d.runs.records import IterationRecord, LineFile, Measured, RunHeader, line_of
+from c2d.training import reward_unit
 from c2d.training.observers import EventLog, Observer, ObserverList
 from c2d.training.passport import machine, passport, versions
 from c2d.training.process import check_space, stop_requests, watchdog
@@ -168,11 +169,13 @@ class _Run:
         session, saver, length = self.session, self.saver, self.session.schedule.steps_per_iteration
         while session.filling and not stop.is_set():
             session.fill()
+            self._pass_on_notices()
             saver.checkpoint_if_due(self._seconds())
         while session.iteration < self.config.iterations and not stop.is_set():
             end = (session.iteration + 1) * length
             while session.step < end and not stop.is_set():
                 games = session.advance()
+                self._pass_on_notices()
                 for game in games:
                     env = f",{game.env}" if session.config.recipe.envs > 1 else ""
                     line = f"{session.iteration},{session.step},{game.score!r},{game.steps}{env}\n"
@@ -183,7 +186,14 @@ class _Run:
             if session.step < end:
                 return
             yield self._measured(session.finish_iteration(), length).to_json()
+            self._pass_on_notices()
             saver.checkpoint_if_due(self._seconds())
+
+    def _pass_on_notices(self) -> None:
+        """What the session has to say, to the observers."""
+        for text, warning in self.session.notices:
+            self.observers.notice(text, warning)
+        self.session.notices.clear()
 
     def _measured(self, record: IterationRecord, steps: int) -> IterationRecord:
         seconds = self._seconds()
@@ -236,6 +246,8 @@ class _Run:
         last = _last_known_step(self.run_dir, session.step)
         repeated = f"; steps {session.step:,} to {last:,} or later are repeated" if last > session.step else ""
         self.observers.notice(f"resumed from the checkpoint at {step}: {exact}{repeated}")
+        if unit := reward_unit.known(session.learner):
+            self.observers.notice(unit)
         if session.iteration >= self.config.iterations:
             self.observers.notice("nothing is left to do: raise --iterations to train further")
         event = {"event": "resumed", "step": session.step, "history": session.history, "unlike": unlike}

@@ -21,16 +21,18 @@ import numpy as np
 import torch
 
 from c2d.agents.build import build_learner, build_replay, check_training
-from c2d.agents.learner import fetch, linear
+from c2d.agents.learner import Learner, fetch, linear
 from c2d.agents.rollout import Actor, OwnPlay, Rollout, Stream
 from c2d.config import Config
 from c2d.envs.make import make
 from c2d.envs.spec import ReplayMismatch
 from c2d.errors import UserError
 from c2d.recipes.recipe import Recipe, Schedule, epsilon_ladder
+from c2d.replay.buffer import Replay
 from c2d.replay.ring import Ring
 from c2d.runs import records
 from c2d.seeding import integer, numpy_generator, torch_generator
+from c2d.training import reward_unit
 from c2d.types import FetchedUpdate, FinishedGame, Update
 
 PROBED = 64  # states whose greedy actions are compared from record to record
@@ -142,6 +144,8 @@ class Session:
         self.fresh_std: float | None = None  # spread of the laws before the first update
         self.probe: tuple[np.ndarray, np.ndarray] | None = None  # states [P, *obs], their greedy actions [P] i64
         self.mismatch: str | None = None  # why the game of a checkpoint could not be resumed
+        self.notices: list[tuple[str, bool]] = []  # for whoever runs it: a text, and whether it is a warning
+        self._warned = False  # that atoms are saturated
         self._learning = False
         # of a round that is not complete, because an environment failed:
         self._games: list[FinishedGame] = []  # that ended in it
@@ -180,6 +184,7 @@ class Session:
         self.history += len(self.rollout.streams)
         if not self.filling:
             self._begin()
+            self._choose_unit(reward_unit.find)
 
     def fill_history(self) -> None:
         while self.filling:
@@ -228,10 +233,17 @@ class Session:
         for now in range(self.step, self.step + len(self.rollout.streams)):
             if now % self.schedule.update_period == 0:
                 updates += [self._update() for _ in range(self.schedule.updates_per_period)]
-            if now % self.schedule.target_period == 0 and self.schedule.polyak is None:
-                self.learner.synchronize()  # with Polyak averaging, each update moves the target network
+            if now % self.schedule.target_period == 0:
+                if self.schedule.polyak is None:
+                    self.learner.synchronize()  # with Polyak averaging, each update moves the target network
+                self._choose_unit(reward_unit.maintain)
         self._digest(updates)
         self._learning = False
+
+    def _choose_unit(self, choose: Callable[[Learner, Replay], str | None]) -> None:
+        """For a head that has a unit of rewards."""
+        if self.learner.online.head.unit is not None and (text := choose(self.learner, self.replay)):
+            self.notices.append((text, False))
 
     def _update(self) -> Update:
         """One batch, one gradient step."""
@@ -267,6 +279,10 @@ class Session:
             law_std_fresh=self.fresh_std,
             churn=self._churn(),
         )
+        extreme = max(abs(record.atom_min or 0.0), abs(record.atom_max or 0.0))
+        if not self._warned and (text := reward_unit.warning(self.learner, self.replay, extreme)):
+            self.notices.append((text, True))
+            self._warned = True
         self.iteration += 1
         self.tally = Tally()
         return record

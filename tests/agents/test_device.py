@@ -70,13 +70,29 @@ def session_on_meta(env, recipe, **changes):
 def test_a_round_reads_the_actions_and_what_its_update_reports(recipe, env, reads):
     """In the first round also diagnostics: TD error, effective atoms, spread, gap, saturation if there is a bound."""
     session = session_on_meta(env, recipe)
-    for diagnostics in (4 + (session.learner.online.head.bound() is not None), 0):
+    for diagnostics in (4 + (session.learner.online.head.bound is not None), 0):
         del reads[:]
         with Crossings() as crossings:
             session.advance()
         # an action and its value; loss, norm, extremes of the atoms, diagnostics, four priorities
         assert reads == [(1, 2), (4 + diagnostics + 4,)]
         assert crossings.names == ["to", "_to_copy"]  # an observation, in inference mode, and a batch
+    session.close()
+
+
+def test_a_unit_of_rewards_is_read_at_copies_of_the_target_network_only(reads):
+    config = short_config("gym/CartPole-v1", "unused", update_period=1, target_period=3)
+    head = replace(config.recipe.head, unit="auto")
+    session = Session(replace(config, recipe=replace(config.recipe, head=head), device="meta"))
+    session.fill_history()  # finds it, and reads nothing
+    session.step = 10**6
+    session.rollout.streams[0].rng = np.random.Generator(np.random.PCG64(5))
+    with Crossings() as crossings:
+        session.advance()  # step 1,000,000 = 1 modulo 3
+    assert reads == [(1,), (4 + 4,)] and crossings.names == ["to", "_to_copy"]
+    session.advance()
+    with pytest.raises(NotImplementedError):
+        session.advance()
     session.close()
 
 

@@ -90,7 +90,7 @@ def test_priority_is_the_root_of_the_loss():
 
 def test_noisy_layers_make_greedy_actions_vary_and_evaluation_steady():
     network = build_network(small("rainbow-c2d"), VECTOR, torch.Generator().manual_seed(0))
-    phi, obs = build_phi(find("rainbow-c2d")), np.zeros((1, 4), np.float32)
+    phi, obs = build_phi(find("rainbow-c2d"), network), np.zeros((1, 4), np.float32)
     noisy = Actor(network, phi, torch.Generator().manual_seed(0))
     assert len({int(noisy.greedy(obs)[0]) for _ in range(60)}) > 1
     steady = Actor(network, phi)

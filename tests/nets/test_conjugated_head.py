@@ -8,7 +8,7 @@ import torch
 
 from c2d.errors import UserError
 from c2d.nets.heads import ConjugatedHead, Style
-from c2d.recipes.parts import Conjugated
+from c2d.recipes.parts import Conjugated, Munchausen, PhiSpec
 from c2d.recipes.recipe import check_recipe
 from c2d.recipes.rows import RECIPES
 
@@ -134,3 +134,78 @@ def test_fixed_probabilities_of_fixed_atoms_are_rejected():
 def test_both_settings_reach_the_head_from_its_declaration():
     head = Conjugated(logit_scale=2.0, fixed_probabilities=True).build(D, A, Style())
     assert head.logit_scale == 2.0 and head.logits is None
+
+
+# ---------------------------------------------------------------------------------------------- the unit of rewards
+
+
+def test_a_larger_unit_keeps_returns_nearly():
+    """Exactly where an atom is α/2; nearly below and above, and further out atoms leave the bound."""
+    phi, alpha, c = PhiSpec().build(), 50.0, 5.0
+    head, _ = make(unit="auto", alpha=alpha, c=c)
+    places = torch.tensor([0.1, 0.3, 0.5, 0.7, 0.95, 0.99])
+    before = phi.back(alpha * places)
+    weight = head.support.advantage.weight.detach().clone()
+    head.enlarge_unit(2.0, phi)
+    factor = head.support.advantage.weight.detach() / weight
+    torch.testing.assert_close(factor.min(), factor.max())
+    assert head.unit.u == 2.0
+    after = 2.0 * phi.back(alpha * torch.tanh(torch.atanh(places) * factor.mean()))
+    np.testing.assert_allclose((after / before - 1)[:4], [0.05, -0.03, 0.0, 0.11], atol=0.01)
+    assert (after / before - 1)[2].abs() < 1e-5
+    assert (
+        1.3 < (after / before)[4] < 1.7
+        and (alpha * torch.tanh(torch.atanh(places) * factor.mean()) < 0.95 * alpha).all()
+    )
+
+
+def test_noise_and_biases_get_the_factor_of_the_weights():
+    torch.manual_seed(0)
+    head = ConjugatedHead(D, A, Style(dueling=True, noise=0.5), atoms=N, hidden=6, embedding=5, unit="auto")
+    for parameter in head.support.parameters():
+        parameter.data.fill_(1.0)
+    head.enlarge_unit(2.0, PhiSpec().build())
+    values = torch.cat([parameter.detach().flatten() for parameter in head.support.parameters()])
+    assert values.min() == values.max() and 0.6 < values[0] < 0.7
+    assert {name for name, _ in head.support.named_parameters()} >= {"advantage.sigma_weight", "value.bias"}
+
+
+def test_the_share_of_saturated_mass_moves_in_the_predicting_pass_only():
+    head, features = make(unit="auto", alpha=9.0)
+    with torch.no_grad():
+        head.support.advantage.bias.fill_(100.0)  # every atom is α
+    for purpose in ("act", "choose", "target"):
+        head(features, purpose)
+    assert head.unit.share == 0
+    head(features, "predict")
+    assert head.unit.share.item() == pytest.approx(head.unit.rate)
+    head.unit.share.zero_()
+    with torch.no_grad():
+        head.support.advantage.bias.copy_(torch.tensor([100.0, 0, 0, 0] * A))
+        head.support.advantage.weight.zero_()
+    law = head(features, "predict")
+    assert head.unit.share.item() == pytest.approx(head.unit.rate * law.log_probs.exp()[..., 0].mean().item(), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (
+            {"clip_reward": 1.0},
+            "--head.unit is auto; accepted: one with --clip-reward 1.0, which sets the scale of rew",
+        ),
+        ({"bootstrap": Munchausen()}, "--head.unit is auto; accepted: one with --bootstrap munchausen, whose temperat"),
+    ],
+)
+def test_what_a_unit_does_not_go_with(changes, reason):
+    recipe = replace(RECIPES["c2d"], **changes)
+    check_recipe(recipe)
+    with pytest.raises(UserError, match=reason):
+        check_recipe(replace(recipe, head=Conjugated(unit="auto")))
+
+
+def test_fixed_atoms_have_no_unit():
+    with pytest.raises(UserError, match=r"--head.unit is auto; accepted: one with --head.train-atoms False"):
+        check_recipe(replace(RECIPES["c2d"], head=Conjugated(unit="auto", train_atoms=False)))
+    head, _ = make(train_atoms=False)
+    assert head.bound is None  # whose atoms are at the bound from the start

@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 
-from c2d.agents.build import build_phi
 from c2d.config import default_config
 from c2d.envs.protocols import PROTOCOLS
 from c2d.envs.spec import EnvSpec
@@ -90,7 +89,7 @@ def test_phi_of_a_row(kind, value):
     import torch
 
     recipe = dataclasses.replace(find("c2d"), phi=dataclasses.replace(find("c2d").phi, kind=kind, beta=2.0, eps=0.01))
-    assert build_phi(recipe).to(torch.tensor(8.0)).item() == pytest.approx(value, rel=1e-5)
+    assert recipe.phi.build().to(torch.tensor(8.0)).item() == pytest.approx(value, rel=1e-5)
 
 
 def test_unknown_recipe_names_a_near_one():

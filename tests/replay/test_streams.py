@@ -255,3 +255,25 @@ def test_what_the_learner_sees_of_an_end(
     for reward, clip, wanted in ((5.0, None, 5.0), (5.0, 1.0, 1.0), (-0.25, 1.0, -0.25), (-9.0, 2.0, -2.0)):
         seen = learner_view(Step(FRAMES[0], reward, terminal, truncated, reset, None), truncation, clip)
         assert seen == (wanted, *expected)
+
+
+def test_returns_of_all_that_is_stored() -> None:
+    """By hand, γ = 0.5: 0 after a terminal, cut episodes from 0, and the ring has come round."""
+    replay = Replay(spec_of(1), capacity=2 * 6, gamma=0.5, truncation="bootstrap", streams=2)
+
+    def step(stream: int, reward: float, end: str = "") -> None:
+        reset = ResetFrame(FRAMES[1]) if end else None
+        replay.add(0, Step(FRAMES[2], reward, end == "terminal", end == "truncated", reset, None), stream)
+
+    for stream in range(2):
+        replay.begin(ResetFrame(FRAMES[0]), stream)
+    for reward in (100.0, 100.0, 100.0):  # overwritten later
+        step(0, reward)
+    step(0, 1.0)
+    step(0, 2.0, "terminal")  # 2
+    step(0, 4.0)
+    step(0, 8.0, "truncated")  # 8: then a slot without an action
+    step(0, -1.0)
+    for reward in (0.0, 6.0):
+        step(1, reward)
+    assert replay.returns().tolist() == [2.0, 8.0, 8.0, -1.0, 3.0, 6.0]

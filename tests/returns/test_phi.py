@@ -9,7 +9,9 @@ from torch import Tensor
 
 from c2d.errors import UserError
 from c2d.returns import phi as homeomorphisms
-from c2d.types import Phi
+from c2d.returns.bellman import backup, q_values
+from c2d.returns.phi import in_units, scaled_h
+from c2d.types import Phi, ReturnDist
 from tests.oracles import slow_returns
 
 EVERY: dict[str, tuple[Callable[[], Phi], float, float]] = {  # factory, largest |x| promised, relative error
@@ -175,3 +177,26 @@ def test_bad_beta_is_refused(beta: float) -> None:
 def test_bad_eps_is_refused(eps: float) -> None:
     with pytest.raises(UserError, match="eps"):
         homeomorphisms.h(eps=eps)
+
+
+def test_in_units_follows_the_unit():
+    unit = torch.tensor(4.0)
+    phi = scaled_h()
+    scaled = in_units(phi, unit)
+    x = torch.tensor([-3e3, -1.0, 0.0, 0.5, 1e6])
+    torch.testing.assert_close(scaled.to(4 * x), phi.to(x))
+    torch.testing.assert_close(scaled.back(phi.to(x)), 4 * x)
+    unit.fill_(1e9)
+    torch.testing.assert_close(scaled.to(1e9 * x), phi.to(x))
+    torch.testing.assert_close(scaled.back(scaled.to(1e9 * x)), 1e9 * x)
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e6, 1e9])
+def test_rewards_and_unit_times_a_factor_have_the_same_targets(factor):
+    rng = torch.Generator().manual_seed(0)
+    law = ReturnDist(torch.randn(64, 32, generator=rng) * 10, torch.randn(64, 32, generator=rng).log_softmax(-1))
+    reward, discount = torch.randn(64, generator=rng), torch.full((64,), 0.99)
+    one, other = (in_units(scaled_h(), torch.tensor(1.7 * k)) for k in (1.0, factor))
+    targets = backup(reward, discount, law, one), backup(factor * reward, discount, law, other)
+    torch.testing.assert_close(targets[0].atoms, targets[1].atoms, rtol=1e-6, atol=1e-5)
+    torch.testing.assert_close(factor * q_values(law, one), q_values(law, other), rtol=1e-4, atol=0.0)

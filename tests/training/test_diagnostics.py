@@ -10,8 +10,9 @@ import torch
 
 from c2d.agents import learner as learner_module
 from c2d.agents.build import build_phi
-from c2d.agents.learner import SATURATED, diagnose, fetch
+from c2d.agents.learner import diagnose, fetch
 from c2d.agents.rollout import Actor, OwnPlay
+from c2d.nets.heads import EDGE
 from c2d.recipes.recipe import Recipe
 from c2d.recipes.rows import RECIPES
 from c2d.replay.buffer import learner_view
@@ -53,7 +54,7 @@ def test_diagnostics_of_a_batch_against_loops():
         wanted["effective_atoms"].append(1 / sum(p**2 for _, p in laws[a]))
         wanted["law_std"].append(math.sqrt(sum(p * (z - mean) ** 2 for z, p in laws[a])))
         wanted["action_gap"].append(sorted(q)[-1] - sorted(q)[-2])
-        wanted["saturated"].append(sum(p for z, p in laws[a] if abs(z) > SATURATED * 5.0))
+        wanted["saturated"].append(sum(p for z, p in laws[a] if abs(z) > EDGE * 5.0))
     assert got.keys() == {"td_error", "effective_atoms", "law_std", "action_gap", "saturated"}
     for name, values in wanted.items():
         assert float(got[name]) == pytest.approx(sum(values) / 6, rel=1e-4), name
@@ -96,7 +97,7 @@ def test_one_update_in_some_reports(monkeypatch):
 def test_saturated_needs_a_bound():
     for recipe in RECIPES:
         session = Session(short_config("toy/sure", "unused", recipe=recipe))
-        bound = session.learner.online.head.bound()
+        bound = session.learner.online.head.bound
         assert (bound is not None) == ("alpha" in session.learner.online.diagnostics()), recipe
         assert bound is None or float(bound) == session.learner.online.diagnostics()["alpha"]
         session.close()
@@ -293,7 +294,7 @@ def test_every_recipe_records_them(recipe, tmp_path):
     result = run(short_config("minatar/breakout", tmp_path / "run", recipe=recipe, update_period=2))
     absent = set(NAMES) - result.records[1].keys()
     head = Session(short_config("minatar/breakout", "unused", recipe=recipe)).learner.online.head
-    assert absent == (set() if head.bound() is not None else {"saturated"})
+    assert absent == (set() if head.bound is not None else {"saturated"})
     assert all(math.isfinite(result.records[1][name]) for name in set(NAMES) - absent)
 
 
