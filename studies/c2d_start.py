@@ -1,28 +1,34 @@
 """The scores of the runs that docs/plans/c2d-minatar.md and docs/plans/c2d-atari.md ask for, as far as they were made.
 
 python studies/c2d_start.py --minatar RUNS --atari LOOKS      # RUNS/ROW/GAME-sSEED, LOOKS/GAME-ROW
+python studies/c2d_start.py --stage2 RUNS --published learning_curves.csv.gz      # RUNS/GAME-ROW-sSEED
 
-Without directories it reads docs/results/c2d-start.csv, which it writes otherwise.
+Scores are kept in docs/results/c2d-start.csv; those of directories that are not named stay as they are there.
+`--published`: columns agent, game, seed, iteration, value.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import gzip
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from c2d.files import write_atomically
+from c2d.runs.layout import EPISODES
 from c2d.runs.reader import read_iterations
 
 COLUMNS = ("study", "row", "game", "seed", "iteration", "steps", "games", "score")
 MINATAR = ("breakout", "space_invaders", "asterix", "freeway", "seaquest")
 ITERATIONS, LAST = 10, 2  # of a run on MinAtar, and how many of them make its score
+GAMES, PUBLISHED, PART = ("boxing", "breakout"), ("C2D", "IQN", "Rainbow"), 50_000  # of stage 2 on Atari
 Line = dict[str, str]
 
 
-def gather(minatar: Path | None, atari: Path | None) -> list[Line]:
-    """One line per iteration of every run."""
+def gather(minatar: Path | None, atari: Path | None, stage2: Path | None) -> list[Line]:
+    """One line per iteration of every run; of a run of stage 2 also one for every 50,000 steps."""
     runs = []
     for path in sorted(minatar.glob("*/*-s*")) if minatar else ():
         game, _, seed = path.name.rpartition("-s")
@@ -30,11 +36,62 @@ def gather(minatar: Path | None, atari: Path | None) -> list[Line]:
     for path in sorted(atari.iterdir()) if atari else ():
         game, _, row = path.name.partition("-")
         runs.append((("atari", row, game, "1"), path))
-    return [
-        dict(zip(COLUMNS, map(str, (*key, r["iteration"], r["steps"], r["episodes"], r["mean_score"])), strict=True))
+    staged = []
+    for path in sorted(stage2.glob("*-s*")) if stage2 else ():
+        name, _, seed = path.name.rpartition("-s")
+        game, _, row = name.partition("-")
+        runs.append((("stage2", row, game, seed), path))
+        staged.append((("course", row, game, seed), path))
+    lines = [
+        (*key, r["iteration"], r["steps"], r["episodes"], r["mean_score"])
         for key, path in runs
         for r in read_iterations(path)
     ]
+    lines += [(*key, *part) for key, path in staged for part in course(path)]
+    return [dict(zip(COLUMNS, map(str, line), strict=True)) for line in lines]
+
+
+def course(run: Path) -> Iterator[tuple[int, int, int, float]]:
+    """Number, last step, games and mean score of each whole 50,000 steps, by the steps at which games ended."""
+    games = [line.split(",") for line in (run / EPISODES).read_text().splitlines()[1:]]
+    ends = [(int(step), float(score)) for _, step, score, *_ in games]
+    for part in range(max((step for step, _ in ends), default=0) // PART):
+        scores = [score for step, score in ends if part * PART < step <= (part + 1) * PART]
+        if scores:
+            yield part, (part + 1) * PART, len(scores), sum(scores) / len(scores)
+
+
+def published(path: Path | None) -> list[Line]:
+    """The first iterations of agents on the games of stage 2."""
+    if path is None:
+        return []
+    with gzip.open(path, "rt") as file:
+        return [
+            {**dict.fromkeys(COLUMNS, ""), "study": "published", "row": r["agent"], "game": r["game"]}
+            | {"seed": r["seed"], "iteration": r["iteration"], "score": r["value"]}
+            for r in csv.DictReader(file)
+            if r["agent"] in PUBLISHED and r["game"] in GAMES and int(r["iteration"]) < 2
+        ]
+
+
+def stage2_table(lines: list[Line]) -> list[str]:
+    """Own seeds beside published means and extremes, by iteration."""
+    table = ["| game | row | iteration 0 | iteration 1 |", "|---|---|---|---|"]
+    for game in GAMES:
+        rows = dict.fromkeys((line["study"], line["row"]) for line in lines if line["game"] == game)
+        for study, row in rows:
+            cells = []
+            for iteration in ("0", "1"):
+                key = (study, row, game, iteration)
+                own = [x for x in lines if (x["study"], x["row"], x["game"], x["iteration"]) == key]
+                scores = [float(line["score"]) for line in own]
+                if study == "published":
+                    cells.append(f"{sum(scores) / len(scores):.1f} ({min(scores):.1f} … {max(scores):.1f})")
+                else:
+                    cells.append(", ".join(f"{score:.2f}" for score in scores) or "–")
+            name = f"published {row}" if study == "published" else row
+            table.append(f"| {game} | {name} | {cells[0]} | {cells[1]} |")
+    return table
 
 
 def minatar_table(lines: list[Line]) -> list[str]:
@@ -58,33 +115,46 @@ def _final(lines: list[Line], row: str, game: str, seed: str) -> float | None:
     return sum(int(line["games"]) * float(line["score"]) for line in last) / games if finished else None
 
 
-def atari_table(lines: list[Line]) -> list[str]:
-    """The mean score of each 10,000 steps."""
-    table = ["| game | row | mean score of each 10,000 steps |", "|---|---|---|"]
-    for game, row in dict.fromkeys((line["game"], line["row"]) for line in lines):
-        scores = [float(line["score"]) for line in lines if (line["game"], line["row"]) == (game, row)]
-        table.append(f"| {game} | {row} | {', '.join(f'{score:.2f}' for score in scores)} |")
+def atari_table(lines: list[Line], every: str = "10,000") -> list[str]:
+    """The mean scores of each so many steps."""
+    table = [f"| game | row | seed | mean score of each {every} steps |", "|---|---|---|---|"]
+    for run in dict.fromkeys((line["game"], line["row"], line["seed"]) for line in lines):
+        scores = [float(line["score"]) for line in lines if (line["game"], line["row"], line["seed"]) == run]
+        table.append(f"| {' | '.join(run)} | {', '.join(f'{score:.2f}' for score in scores)} |")
     return table
 
 
-TABLES = {"minatar": minatar_table, "atari": atari_table}
+def course_table(lines: list[Line]) -> list[str]:
+    return atari_table(lines, f"{PART:,}")
+
+
+TABLES: dict[str, tuple[tuple[str, ...], Callable[[list[Line]], list[str]]]] = {
+    "minatar": (("minatar",), minatar_table),
+    "atari": (("atari",), atari_table),
+    "stage2": (("stage2", "published"), stage2_table),
+    "course": (("course",), course_table),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minatar", type=Path)
     parser.add_argument("--atari", type=Path)
+    parser.add_argument("--stage2", type=Path)
+    parser.add_argument("--published", type=Path)
     parser.add_argument("--out", type=Path, default=Path("docs/results/c2d-start.md"))
     options = parser.parse_args()
     kept = options.out.with_suffix(".csv")
-    lines = gather(options.minatar, options.atari) or list(csv.DictReader(kept.read_text().splitlines()))
+    lines = gather(options.minatar, options.atari, options.stage2) + published(options.published)
+    read = {line["study"] for line in lines}
+    lines = [line for line in csv.DictReader(kept.read_text().splitlines()) if line["study"] not in read] + lines
     text = "\n".join([",".join(COLUMNS), *(",".join(line[name] for name in COLUMNS) for line in lines)]) + "\n"
     write_atomically(kept, text.encode())
     page = options.out.read_text()
-    for study, table in TABLES.items():  # between their marks
+    for study, (studies, table) in TABLES.items():  # between their marks
         begin, end = f"<!-- {study} -->", f"<!-- end of {study} -->"
         before, after = page.partition(begin)[0], page.partition(end)[2]
-        own = [line for line in lines if line["study"] == study]
+        own = [line for line in lines if line["study"] in studies]
         page = "\n".join([f"{before}{begin}", "", *table(own), "", f"{end}{after}"])
     write_atomically(options.out, page.encode())
     sys.stdout.write(page)
