@@ -10,6 +10,7 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from safetensors.numpy import load_file
 
@@ -198,7 +199,8 @@ def test_diverged_loss_stops_with_advice(tmp_path, monkeypatch):
     from c2d.agents.learner import Learner
 
     update = Learner.update
-    monkeypatch.setattr(Learner, "update", lambda self, batch: update(self, batch)._replace(loss=float("nan")))
+    nan = torch.tensor(torch.nan)
+    monkeypatch.setattr(Learner, "update", lambda self, batch: update(self, batch)._replace(loss=nan))
     with pytest.raises(Diverged, match=r"loss became nan at step 0: lower --optim\.learning-rate"):
         short_run("gym/CartPole-v1", tmp_path / "run")
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["state"] == "failed"
@@ -231,7 +233,7 @@ def test_a_gradient_that_is_no_number_stops_the_run(tmp_path, monkeypatch):
 
     def overflown(self, batch):
         made = update(self, batch)
-        return made._replace(metrics={**made.metrics, "gradient_norm": float("inf")})
+        return made._replace(metrics={**made.metrics, "gradient_norm": torch.tensor(torch.inf)})
 
     monkeypatch.setattr(Learner, "update", overflown)
     with pytest.raises(Diverged, match="the gradient became inf at step 0"):
