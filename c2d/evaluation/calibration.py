@@ -253,7 +253,7 @@ def network_lines(rows: list[NetworkRow], games: int) -> list[str]:
             for value, (_, factor, form) in zip(_numbers(row), _COLUMNS, strict=True)
         ]
         lines.append(f"{row.name:>12}" + "".join(f"{cell:>15}" for cell in cells))
-    return [*lines, "std is that between networks of one run; another training seed differs more"]
+    return [*lines, "std: between networks of this run, not between training seeds"]
 
 
 # ----------------------------------------------------------------------------------------------- text and figure
