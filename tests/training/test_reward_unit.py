@@ -19,8 +19,8 @@ from tests.oracles import toy_law
 from tests.training.short_runs import short_config
 from tests.training.test_resume import go, results, saving
 
-GAMMA, STEPS = 0.99, 3_000
-TOY = "negative"
+GAMMA, STEPS = 0.99, 2_000
+TOY = "sure"  # nothing is random: a learned mean that is not the true one is an error of learning
 
 
 def scale(monkeypatch, factor, name=TOY):
@@ -33,15 +33,15 @@ def scale(monkeypatch, factor, name=TOY):
     monkeypatch.setitem(toy.TOYS, name, replace(found, states=states))
 
 
-def session_of(name=TOY, unit="auto", **schedule):
-    config = short_config(f"toy/{name}", "unused", random_history=2_000, replay_capacity=10_000, batch_size=64,
-                          update_period=2, target_period=80, epsilon_decay_steps=1_000,
-                          **{"epsilon_min": 0.2, **schedule})  # fmt: skip
+def session_of(name=TOY, unit="auto", learning_rate=5e-3, **schedule):
+    usual = {"random_history": 2_000, "replay_capacity": 10_000, "batch_size": 64, "update_period": 2,
+             "target_period": 40, "epsilon_decay_steps": 1_000, "epsilon_min": 0.2}  # fmt: skip
+    config = short_config(f"toy/{name}", "unused", **{**usual, **schedule})
     recipe = replace(
         config.recipe,
         encoder=Mlp((64,)),
         head=Conjugated(hidden=64, embedding=64, unit=unit),
-        optim=Adam(5e-3, learning_rate_final=5e-5, decay_updates=STEPS // 2, eps=1e-6),
+        optim=Adam(learning_rate, learning_rate_final=learning_rate / 100, decay_updates=STEPS // 2, eps=1e-6),
     )
     return Session(replace(config, recipe=recipe))
 
@@ -74,6 +74,10 @@ def error_of_means(session, name=TOY):
     return max(abs(predicted[pair] - mean) for pair, mean in means.items()) / max(map(abs, means.values()))
 
 
+def greedy(session):
+    return agent_of(session).act(np.eye(4, dtype=np.float32)).tolist()
+
+
 def weights(session):
     return {name: tensor for name, tensor in session.learner.online.state_dict().items() if name != "head.unit.u"}
 
@@ -87,33 +91,31 @@ def usual():
 
 
 @pytest.mark.parametrize("factor", [1e-3, 1.0, 1e6, 1e9])
-def test_means_are_true_and_actions_the_same_at_every_scale(factor, usual, monkeypatch):
+def test_means_are_true_at_every_scale(factor, usual, monkeypatch):
     scale(monkeypatch, factor)
-    session, taken = trained()
+    session, _ = trained()
     error = error_of_means(session)
     print(f"rewards × {factor:g}: largest error of a mean {100 * error:.2f} %")
     assert error < 0.05
-    assert taken == usual[1]
-    assert session.learner.online.head.unit.u.item() == pytest.approx(
-        factor * usual[0].learner.online.head.unit.u.item(), rel=1e-6
-    )
+    assert greedy(session) == greedy(usual[0]) == [toy_law.best_action(TOY, state, GAMMA) for state in range(4)]
+    unit, other = (each.learner.online.head.unit.u.item() for each in (session, usual[0]))
+    assert unit == pytest.approx(factor * other, rel=1e-6)
 
 
 @pytest.mark.parametrize("power", [-10, 20, 30])
-def test_powers_of_two_change_no_bit_of_the_weights(power, usual, monkeypatch):
+def test_powers_of_two_change_no_action_and_no_bit_of_the_weights(power, usual, monkeypatch):
+    """About 10⁻³, 10⁶ and 10⁹: nothing is rounded differently, so runs are the same at every step."""
     scale(monkeypatch, 2.0**power)
-    session, taken = trained(400)
-    assert taken == usual[1][:400]
-    monkeypatch.undo()
-    same, _ = trained(400)
-    for name, tensor in weights(same).items():
+    session, taken = trained()
+    assert taken == usual[1]
+    for name, tensor in weights(usual[0]).items():
         assert torch.equal(tensor, weights(session)[name]), name
 
 
 def test_without_a_unit_large_rewards_are_out_of_reach(monkeypatch):
     """Else the tests above could not fail."""
     scale(monkeypatch, 1e6)
-    session, _ = trained(1_000, unit="one")
+    session, _ = trained(500, unit="one")
     assert error_of_means(session) > 0.9
 
 
@@ -132,7 +134,7 @@ def test_it_is_a_tenth_of_a_typical_return_and_the_run_says_so():
         total = float(slots.reward[number]) + (0.0 if slots.terminal[number] else GAMMA * total)
         returns.append(abs(total))
     typical = sum(g * g for g in returns) / sum(returns)
-    assert len(returns) == 2_000 and 4 < typical < 16  # losses of 3 to 17
+    assert len(returns) == 2_000 and 1 < typical < 6  # gains of 0 to 6
     for network in (session.learner.online, session.learner.target_network):
         assert network.head.unit.u.item() == pytest.approx(typical / 10)
     [(text, warning)] = session.notices
@@ -156,9 +158,13 @@ def test_states_from_which_nothing_follows_do_not_count():
 
 
 def test_a_history_without_rewards(monkeypatch):
-    """u is found at the first copy of the target network after a reward."""
+    """u is found at the first copy of the target network after a reward.
+
+    The learning rate is lower than elsewhere here. At 5e-3, targets that are all 0 end most ReLUs of this small network
+    for good: with this seed none is left, whether u is found or is 1 and rewards are, too.
+    """
     scale(monkeypatch, 1e6)
-    session = session_of()
+    session = session_of(learning_rate=1e-3, random_history=200, replay_capacity=400, epsilon_min=1.0)
     rewarding = session.env._toy
     monkeypatch.undo()
     scale(monkeypatch, 0.0)
@@ -170,8 +176,8 @@ def test_a_history_without_rewards(monkeypatch):
     monkeypatch.undo()
     scale(monkeypatch, 1e6)
     session.env._toy = rewarding
-    played(session, 61)  # the copy at step 160 sees the first rewards
-    assert session_unit.found and 1e5 < session_unit.u < 2e6 and len(session.notices) == 1
+    played(session, 21)  # the copy at step 120 sees the first rewards
+    assert session_unit.found and 1e4 < session_unit.u < 1e6 and len(session.notices) == 1
     played(session, STEPS)
     assert error_of_means(session) < 0.05
 
@@ -202,10 +208,10 @@ def test_grows_no_further_than_any_return(monkeypatch):
     monkeypatch.setattr(reward_unit, "MOST", -1.0)
     session = session_of(gamma=0.5)
     session.fill_history()
-    played(session, 2_000)
+    played(session, 200)
     head = session.learner.online.head
     reach = session.learner.phi.back(head.alpha.detach() * 0.95).item()
-    assert reach >= 12 / 0.5 and len(session.notices) == 1  # u of the history reaches it already
+    assert reach >= 4 / 0.5 and len(session.notices) == 1  # u of the history reaches it already
 
 
 @pytest.mark.parametrize("schedule", [{}, {"polyak": 0.05}, {"acting_average": 0.9}])
@@ -217,8 +223,8 @@ def test_all_networks_have_the_same_unit(schedule, monkeypatch):
     learner = session.learner
     played(session, 170)
     units = [network.head.unit.u.item() for network in (learner.online, learner.target_network, learner.acting)]
-    assert units[0] == units[1] == units[2] == learner.phi.back(learner.phi.to(torch.ones(()))) * units[0]
-    assert sum("→" in text for text, _ in session.notices) == 3  # at steps 0, 80 and 160
+    assert units[0] == units[1] == units[2]
+    assert sum("→" in text for text, _ in session.notices) == 5  # at steps 0, 40, …, 160
 
 
 def test_polyak_averaging_copies_the_unit():
