@@ -27,7 +27,7 @@ from c2d.config import Config
 from c2d.envs.make import make
 from c2d.envs.spec import ReplayMismatch
 from c2d.errors import UserError
-from c2d.recipes.recipe import Recipe, Schedule, epsilon_ladder
+from c2d.recipes.recipe import Schedule, epsilon_ladder
 from c2d.replay.buffer import Replay
 from c2d.replay.ring import Ring
 from c2d.runs import records
@@ -163,7 +163,7 @@ class Session:
     @property
     def epsilons(self) -> list[float]:
         """Of each environment."""
-        return epsilons(self.config.recipe, self.step)
+        return epsilons(self.schedule, self.step, len(self.rollout.streams))
 
     @property
     def steps_made(self) -> int:
@@ -397,10 +397,10 @@ def _epsilon(schedule: Schedule, step: int) -> float:
     return linear(step, schedule.epsilon_initial, schedule.epsilon_min, schedule.epsilon_decay_steps)
 
 
-def epsilons(recipe: Recipe, step: int) -> list[float]:
+def epsilons(schedule: Schedule, step: int, envs: int) -> list[float]:
     """ε of each environment of a run at a training step."""
-    epsilon = _epsilon(recipe.schedule, step)
-    return [epsilon] if recipe.envs == 1 else epsilon_ladder(epsilon, recipe.schedule.epsilon_ladder, recipe.envs)
+    epsilon = _epsilon(schedule, step)
+    return [epsilon] if envs == 1 else epsilon_ladder(epsilon, schedule.epsilon_ladder, envs)
 
 
 def env_threads(config: Config) -> int:

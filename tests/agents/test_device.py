@@ -89,7 +89,7 @@ def test_a_unit_of_rewards_is_read_at_copies_of_the_target_network_only(reads):
     session.rollout.streams[0].rng = np.random.Generator(np.random.PCG64(5))
     with Crossings() as crossings:
         session.advance()  # step 1,000,000 = 1 modulo 3
-    assert reads == [(1,), (4 + 4,)] and crossings.names == ["to", "_to_copy"]
+    assert reads == [(1, 2), (4 + 5 + 4,)] and crossings.names == ["to", "_to_copy"]
     session.advance()
     with pytest.raises(NotImplementedError):
         session.advance()

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from c2d.agents import learner as learner_module
-from c2d.agents.build import build_phi
 from c2d.agents.learner import diagnose, fetch
 from c2d.agents.rollout import Actor, OwnPlay
 from c2d.nets.heads import EDGE
@@ -42,7 +41,7 @@ def random_law(*shape, seed=0):
 
 def test_diagnostics_of_a_batch_against_loops():
     predicted, target, action = random_law(6, 3, 5), random_law(6, 4, seed=1), torch.tensor([0, 2, 1, 1, 0, 2])
-    got = diagnose(predicted, action, target, build_phi(Recipe()), torch.tensor(5.0))
+    got = diagnose(predicted, action, target, Recipe().phi.build(), torch.tensor(5.0))
     wanted = {name: [] for name in got}
     for b, a in enumerate(action.tolist()):
         atoms, probs = predicted.atoms[b].tolist(), predicted.log_probs[b].exp().tolist()  # [A, N] each
@@ -64,7 +63,7 @@ def test_diagnostics_of_a_batch_against_loops():
 def test_one_atom_one_action_and_no_bound():
     point = ReturnDist(torch.ones(2, 1, 1), torch.zeros(2, 1, 1))
     target = ReturnDist(torch.ones(2, 1), torch.zeros(2, 1))
-    got = diagnose(point, torch.zeros(2, dtype=torch.int64), target, build_phi(Recipe()), None)
+    got = diagnose(point, torch.zeros(2, dtype=torch.int64), target, Recipe().phi.build(), None)
     assert {name: float(value) for name, value in got.items()} == {
         "td_error": 0.0,
         "effective_atoms": 1.0,

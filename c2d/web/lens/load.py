@@ -148,7 +148,7 @@ def _saved_games(root: Root, run: str, checkpoint: str, config: Config, arrays: 
     except (OSError, Damaged) as error:
         return SavedGames(trouble=f"the games of checkpoint {checkpoint} cannot be read: {error}")
     random = history < recipe.schedule.random_history
-    each = [1.0] * recipe.envs if random else epsilons(recipe, step)
+    each = [1.0] * recipe.envs if random else epsilons(recipe.schedule, step, recipe.envs)
     return SavedGames([_saved_game(state, epsilon) for state, epsilon in zip(streams, each, strict=True)])
 
 

@@ -78,7 +78,7 @@ function drawEnvironments() {
   byId("environments").classList.toggle("hidden", !envs.length);
   byId("games").classList.toggle("wide", !envs.length);
   byId("games").classList.toggle("shared", envs.length > 0);
-  byId("environments-note").textContent = envs.length < total ? `the first ${envs.length} of ${total.toLocaleString("en-US")}` : "mean of 20 scores, last score";
+  byId("environments-note").textContent = envs.length < total ? `the first ${envs.length} of ${total.toLocaleString("en-US")}` : "mean of the last 20";
   const titles = [["#", "number of the environment"], ["games", "that have ended"], ["mean", "score of its last 20 games"], ["last", "score of its last game"], ["ε", "probability of a random action now"]];
   const head = el("tr", {}, ...titles.map(([name, title]) => el("th.num", { scope: "col", title }, name)));
   const rows = envs.map((one, k) => el("tr", {}, ...[k, one.games.toLocaleString("en-US"), score(one.mean), score(one.last), number(one.epsilon, 3)].map((text) => el("td.num", {}, text))));
