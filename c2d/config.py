@@ -78,9 +78,9 @@ class Config:
     threads: Annotated[int | None, Limit(lambda v: 1 <= v <= 1_024, "from 1 to 1024")] = None
     """CPU threads for the networks. Default: all cores, or 1 for a network of fewer than 500,000 weights, which
     is faster so; a resumed run has those of its start. Use 1 when several runs share the machine."""
-    env_threads: Annotated[int | None, Limit(lambda v: 0 <= v <= 1_024, "from 0 to 1024")] = None
-    """Threads that step the environments; 0: the one that trains. Results are the same. Default: one for each core for
-    several Atari games, 1 with --overlap, otherwise 0."""
+    env_threads: Annotated[int, Limit(lambda v: 0 <= v <= 1_024, "from 0 to 1024")] = 0
+    """Threads that step the environments, for those that leave the interpreter free meanwhile; 0: the one that trains,
+    with --overlap one of their own. Results are the same."""
     compress_replay: bool | None = None
     """Keep replay frames LZ4-compressed in memory, a little slower. Default: if they need more than 1 GiB otherwise."""
     tensorboard: bool | None = None

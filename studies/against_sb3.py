@@ -33,7 +33,8 @@ WORKLOAD = (
     "target copy every 8,000 agent steps, replay capacity 100,000 (ours compressed, as in training), ε 0.01, `valid` "
     "padding. One agent step is 4 emulator frames. SB3: its Nature network and its Atari wrappers. Emulation, acting, "
     "storing, sampling and updates are all included. `c2d` trains a larger network than DQN: batch normalization, "
-    "and a return distribution of 32 atoms for each action."
+    "and a return distribution of 32 atoms for each action. Threads wait for each other as PyTorch lets them by "
+    "default, on both sides; those of the command `c2d` sleep sooner ([threads](threads.md))."
 )
 
 
@@ -116,7 +117,7 @@ def sides_of(recipe: str, envs: int) -> list[Side]:
     peer = PEER[recipe]
     if envs == 1:
         return [Side(recipe, "c2d_worker.py", recipe), peer]
-    ours = Side(f"{recipe}, {envs} environments", "c2d_worker.py", recipe, envs)
+    ours = Side(f"{recipe}, {envs} environments", "c2d_worker.py", recipe, envs, ("--env-threads", "2"))
     return [ours, peer, peer._replace(name=f"{peer.name}, {envs} environments", envs=envs)]
 
 

@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("envs", type=int, nargs="?", default=1)
     parser.add_argument("--env", default="breakout")
     parser.add_argument("--overlap", action="store_true")
-    parser.add_argument("--env-threads", type=int)
+    parser.add_argument("--env-threads", type=int, default=0)
     chosen = parser.parse_args()
     keep_memory()
     config = loop_config(chosen.env, chosen.recipe, chosen.envs)

@@ -29,32 +29,21 @@ def ours(name: str, recipe: str, envs: int, *options: str) -> Side:
 
 
 def contests() -> dict[str, tuple[int, list[Side]]]:
-    """Title -> threads, and the settings that take turns."""
-    small = {
-        env: [ours(f"{envs}", "c2d", envs, "--env", env) for envs in (1, 8)]
-        for env in ("minatar/breakout", "gym/CartPole-v1")
-    }
-    return {
-        "Breakout, c2d, two threads": (2, [ours(f"{n}", "c2d", n) for n in COUNTS]),
-        "Breakout, c51, two threads": (2, [ours(f"{n}", "c51", n) for n in COUNTS]),
-        "Breakout, c2d, 8 environments, one thread": (
-            1,
-            [
-                ours("no threads for environments", "c2d", 8, "--env-threads", "0"),
-                ours("two threads", "c2d", 8, "--env-threads", "2"),
-                ours("overlap, one thread", "c2d", 8, "--overlap", "--env-threads", "1"),
-            ],
-        ),
-        "Breakout, c2d, 8 environments, two threads": (
-            2,
-            [
-                ours("no threads for environments", "c2d", 8, "--env-threads", "0"),
-                ours("two threads", "c2d", 8, "--env-threads", "2"),
-                ours("overlap, one thread", "c2d", 8, "--overlap", "--env-threads", "1"),
-            ],
-        ),
-        **{f"{env}, c2d, one thread": (1, sides) for env, sides in small.items()},
-    }
+    """Title -> threads of PyTorch, and the settings that take turns."""
+    found: dict[str, tuple[int, list[Side]]] = {}
+    for recipe in ("c2d", "c51"):
+        sides = [ours(f"{n}", recipe, n, "--env-threads", "2" if n > 1 else "0") for n in COUNTS]
+        found[f"Breakout, {recipe}, two threads"] = (2, sides)
+    for threads, title in ((1, "one thread"), (2, "two threads")):
+        sides = [
+            ours("no threads for environments", "c2d", 8, "--env-threads", "0"),
+            ours("two threads", "c2d", 8, "--env-threads", "2"),
+            ours("overlap, one thread", "c2d", 8, "--overlap", "--env-threads", "1"),
+        ]
+        found[f"Breakout, c2d, 8 environments, {title}"] = (threads, sides)
+    for env in ("minatar/breakout", "gym/CartPole-v1"):
+        found[f"{env}, c2d, one thread"] = (1, [ours(f"{envs}", "c2d", envs, "--env", env) for envs in (1, 8)])
+    return found
 
 
 def measure(threads: int, sides: list[Side], windows: int, seconds: float) -> dict[str, Any]:
@@ -128,7 +117,8 @@ def main() -> None:
             "agent steps, however many environments there are (MinAtar and CartPole: their own batch and period). "
             f"Command: `{command}`, {time.strftime('%d %B %Y')}; {where['cpu']}, {where['cores']} cores; "
             f"load average at the start {load}. Windows of {chosen.seconds:g} s in turns. The ratio is the median over "
-            "rounds.",
+            "rounds. Several games of Breakout step in two threads. Threads of PyTorch wait for each other as they do "
+            "by default; those of the command `c2d` sleep sooner ([threads](threads.md)).",
             *([f"![Speed over the number of environments]({chosen.out.stem}.svg)"] if chosen.out else []),
             *(f"## {title}\n\n{table(found)}" for title, found in results.items()),
         ]

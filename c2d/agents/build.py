@@ -14,7 +14,6 @@ import torch
 from torch import nn
 
 from c2d.agents.learner import Learner, Optimizer
-from c2d.envs.names import resolve
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.formatting import size
@@ -276,11 +275,6 @@ def available_cores(root: Path = Path("/")) -> int:
         quota, period = (root / "sys/fs/cgroup/cpu.max").read_text().split()
         cores = min(cores, int(quota) // int(period))
     return max(cores, 1)
-
-
-def threads_for_environments(env: str, count: int) -> int:
-    """How many threads step `count` of them at once: only emulators of Atari leave the interpreter free meanwhile."""
-    return min(count, available_cores()) if count > 1 and resolve(env).family == "atari" else 0
 
 
 @contextmanager

@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> None:
     _check(chosen)
     import torch
 
-    from c2d.agents.build import check_device, default_threads, threads_for_environments
+    from c2d.agents.build import check_device, default_threads
     from c2d.evaluation.loaded_run import open_run
     from c2d.evaluation.play import PlaySettings
     from c2d.evaluation.statistics import summarize
@@ -97,8 +97,7 @@ def main(arguments: Sequence[str]) -> None:
     if not subject.agent.finite():
         print("note: the network has weights that are not finite (training diverged): its play is meaningless")
         addons.reject_diverged()
-    threads = threads_for_environments(subject.config.env, min(chosen.parallel, chosen.games))
-    setup = PlaySettings(chosen.games, epsilon, chosen.parallel, chosen.seed, threads)
+    setup = PlaySettings(chosen.games, epsilon, chosen.parallel, chosen.seed)
     began = time.perf_counter()
     course = addons.play(subject, setup)
     seconds = time.perf_counter() - began

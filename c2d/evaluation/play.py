@@ -46,10 +46,9 @@ def evaluate(
     watch: Watch | None = None,
     choose: Choose | None = None,
     follow: Follow | None = None,
-    env_threads: int = 0,
 ) -> list[GameEnd]:
     """The ends of `games` whole games in order of their numbers. ε-greedy, by expected real return or by `choose`."""
-    rollout = Rollout(agent.actor.greedy if choose is None else choose, every_row=True, threads=env_threads)
+    rollout = Rollout(agent.actor.greedy if choose is None else choose, every_row=True)
     return _play_all(rollout, make_env, agent.spec, games, epsilon, parallel, seed, watch, follow)
 
 
@@ -127,7 +126,6 @@ class PlaySettings:
     epsilon: float = 0.001
     parallel: int = 8
     seed: int = 0
-    env_threads: int = 0  # that step the environments; 0: none of their own
 
 
 @dataclass
@@ -208,7 +206,6 @@ def play(
             log.follow(number, step, decisions.laws[0][row, action], decisions.laws[1][row, action])
 
     games, epsilon, parallel, seed = settings.games, settings.epsilon, settings.parallel, settings.seed
-    threads = settings.env_threads
-    ends = evaluate(agent, make_env, games, epsilon, parallel, seed, watch, decisions.choose, follow, threads)
+    ends = evaluate(agent, make_env, games, epsilon, parallel, seed, watch, decisions.choose, follow)
     returns = [firsts.values[number] for number in range(games)]
     return PlayedGames(by, ends, returns, decisions.made, decisions.different, log)

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from c2d.agents.build import build_learner, build_replay, check_training, threads_for_environments
+from c2d.agents.build import build_learner, build_replay, check_training
 from c2d.agents.learner import fetch, linear
 from c2d.agents.rollout import Actor, Rollout, Stream
 from c2d.config import Config
@@ -336,10 +336,7 @@ def epsilons(schedule: Schedule, step: int, envs: int) -> list[float]:
 
 def env_threads(config: Config) -> int:
     """How many threads step the environments of a run; overlapping needs one."""
-    threads = config.env_threads
-    if threads is None:
-        threads = threads_for_environments(config.env, config.recipe.envs)
-    return max(threads, 1) if config.recipe.overlap else threads
+    return max(config.env_threads, 1) if config.recipe.overlap else config.env_threads
 
 
 def _named(purpose: str, number: int) -> str:

@@ -1,6 +1,5 @@
 """Whole games, none preferred: with stub environments whose lengths and scores are known."""
 
-import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -68,25 +67,6 @@ def test_exactly_the_games_chosen_beforehand_count(parallel):
     assert [end.score for end in ends] == [float(length) for length in LENGTHS]
     assert len(world.games) == len(LENGTHS) and all(game.closed for game in world.games)
     assert len({game.seed for game in world.games}) == len(LENGTHS)
-
-
-def test_threads_of_the_environments_do_not_change_the_games():
-    found = []
-    for threads in (0, 1, 3):
-        world, names = World(LENGTHS), set()
-        make_env = world.make_env
-
-        def noting(seed, make_env=make_env, names=names):
-            env = make_env(seed)
-            step = env.step
-            env.step = lambda action: (names.add(threading.current_thread().name), step(action))[1]
-            return env
-
-        ends = evaluate(world.agent, noting, len(LENGTHS), 0.5, parallel=3, seed=3, env_threads=threads)
-        found.append((ends, [batch.tolist() for batch in world.batches]))
-        assert all(game.closed for game in world.games)
-        assert (threads == 0) == (threading.current_thread().name in names)  # who stepped them
-    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.parametrize("parallel", [1, 3, 50])

@@ -199,7 +199,9 @@ def test_diverged_loss_stops_with_advice(tmp_path, monkeypatch):
     from c2d.agents.learner import Learner
 
     update = Learner.update
-    monkeypatch.setattr(Learner, "update", lambda self, batch: update(self, batch)._replace(loss=torch.tensor(float("nan"))))
+    monkeypatch.setattr(
+        Learner, "update", lambda self, batch: update(self, batch)._replace(loss=torch.tensor(float("nan")))
+    )
     with pytest.raises(Diverged, match=r"loss became nan at step 0: lower --optim\.learning-rate"):
         short_run("gym/CartPole-v1", tmp_path / "run")
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["state"] == "failed"

@@ -106,8 +106,8 @@ def test_threads_of_the_environments_do_not_change_results(overlap, tmp_path):
 
 
 def test_who_steps_by_default():
-    atari, minatar = (short_config(env, "unused") for env in ("breakout", "minatar/breakout"))
-    assert env_threads(atari) == env_threads(minatar) == env_threads(several(minatar)) == 0
+    minatar = short_config("minatar/breakout", "unused")
+    assert env_threads(minatar) == env_threads(several(minatar)) == 0
     assert env_threads(several(minatar, overlap=True)) == 1
     assert env_threads(replace(several(minatar, overlap=True), env_threads=0)) == 1
     assert env_threads(replace(several(minatar), env_threads=5)) == 5
