@@ -139,10 +139,12 @@ def test_what_is_reported_is_no_memory_of_a_graph(monkeypatch):
     config, place = short_config("toy/sure", "unused"), []
 
     def replayed(losses, mode, dynamic):
-        def call(batch):
-            total, *reported = losses(batch)
+        def call(batch, diagnosed):
+            total, loss, priority, metrics = losses(batch, diagnosed)
+            reported = [loss, priority, *metrics.values()]
             place[:] = place or [tensor.clone() for tensor in reported]
-            return total, *(kept.copy_(tensor) for kept, tensor in zip(place, reported, strict=True))
+            kept = [there.copy_(tensor) for there, tensor in zip(place, reported, strict=True)]
+            return total, kept[0], kept[1], dict(zip(metrics, kept[2:], strict=True))
 
         return call
 
