@@ -143,8 +143,8 @@ def test_what_is_reported_is_no_memory_of_a_graph(monkeypatch):
             total, loss, priority, metrics = losses(batch, diagnosed)
             reported = [loss, priority, *metrics.values()]
             place[:] = place or [tensor.clone() for tensor in reported]
-            loss, priority, *values = (kept.copy_(tensor) for kept, tensor in zip(place, reported, strict=True))
-            return total, loss, priority, dict(zip(metrics, values, strict=True))
+            kept = [there.copy_(tensor) for there, tensor in zip(place, reported, strict=True)]
+            return total, kept[0], kept[1], dict(zip(metrics, kept[2:], strict=True))
 
         return call
 
