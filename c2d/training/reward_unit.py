@@ -18,7 +18,7 @@ from c2d.nets.heads import EDGE, saturation
 from c2d.nets.network import ValueNetwork
 from c2d.replay.buffer import Replay
 
-TYPICAL = 10.0  # in units: a typical return of random play. Why 10: docs/plans/reward-unit.md
+TYPICAL = 30.0  # in units: a typical return of random play. Why 30: docs/plans/reward-unit.md
 MOST = 0.01  # share of the mass beyond 95 % of the bound; above, atoms are saturated
 GROWTH = 2.0  # factor on u when they are
 _LARGEST = 1e36  # return that u may reach: float32 ends at 3e38

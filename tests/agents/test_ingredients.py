@@ -144,7 +144,7 @@ def test_clipped_double_takes_the_law_of_smaller_mean_at_the_online_choice():
 def test_clipped_double_trains_other_heads(name):
     trained = learner(small(name, bootstrap=ClippedDouble()))
     before = flat(trained.online)
-    assert np.isfinite(trained.update(batch()).loss) and not torch.equal(flat(trained.online), before)
+    assert torch.isfinite(trained.update(batch()).loss) and not torch.equal(flat(trained.online), before)
 
 
 def test_clipped_double_needs_laws_of_one_size():

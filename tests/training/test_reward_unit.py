@@ -9,7 +9,7 @@ import torch
 
 import c2d
 from c2d.agents.agent import Agent
-from c2d.config import Checkpointing
+from c2d.config import Checkpointing, default_config
 from c2d.envs import toy
 from c2d.recipes.parts import Adam, Conjugated, Mlp
 from c2d.runs.reader import read_records
@@ -122,7 +122,7 @@ def test_without_a_unit_large_rewards_are_out_of_reach(monkeypatch):
 # ---------------------------------------------------------------------------------------------------- finding it
 
 
-def test_it_is_a_tenth_of_a_typical_return_and_the_run_says_so():
+def test_it_is_a_thirtieth_of_a_typical_return_and_the_run_says_so():
     session = session_of()
     session.fill_history()
     returns, total, ring = [], 0.0, session.replay.rings[0]
@@ -136,9 +136,9 @@ def test_it_is_a_tenth_of_a_typical_return_and_the_run_says_so():
     typical = sum(g * g for g in returns) / sum(returns)
     assert len(returns) == 2_000 and 1 < typical < 6  # gains of 0 to 6
     for network in (session.learner.online, session.learner.target_network):
-        assert network.head.unit.u.item() == pytest.approx(typical / 10)
+        assert network.head.unit.u.item() == pytest.approx(typical / 30)
     [(text, warning)] = session.notices
-    assert text.startswith(f"unit of rewards {typical / 10:.4g}: a typical discounted return") and not warning
+    assert text.startswith(f"unit of rewards {typical / 30:.4g}: a typical discounted return") and not warning
 
 
 def test_states_from_which_nothing_follows_do_not_count():
@@ -344,3 +344,19 @@ def test_measuring_for_the_warning_changes_nothing(tmp_path, monkeypatch):
         reward_unit, "warning", lambda learner, replay, _: measured.append(warning(learner, replay, 1e9))
     )
     assert digests(tmp_path / "other") == usual and measured == [None, None]
+
+
+def test_rewards_of_a_million_from_start_to_end(tmp_path):
+    """50 steps of a reward each: predicted means of the best actions against the true returns."""
+    env = "tests.envs.large_rewards:Signs"
+    config = default_config(env, iterations=3, run_dir=str(tmp_path / "run"), tensorboard=False, threads=1)
+    config = replace(config, recipe=replace(config.recipe, head=replace(config.recipe.head, unit="auto")))
+    witness = go(config)
+    assert witness.session.step == 15_000 and not any(text.startswith("warning") for text in witness.notices)
+    left = np.arange(50, 0, -1).repeat(2)
+    true = 1e6 * (1 - GAMMA**left) / (1 - GAMMA)
+    observations = np.stack((np.tile([-1.0, 1.0], 50), left / 25 - 1), 1).astype(np.float32)
+    predicted = c2d.load(tmp_path / "run").distribution(observations).mean.max(-1)
+    print(f"at the start: predicted {predicted[:2].mean():.3g}, true {true[0]:.3g}")
+    assert np.abs(predicted - true).max() < 0.2 * true[0]
+    assert abs(predicted[:2].mean() / true[0] - 1) < 0.2
