@@ -7,7 +7,7 @@ PEERS := .venv-peers
 PUBLISHED ?= ../shared/data
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart browser test test-published check format bench bench-lens bench-peers study-learning study-faults study-server study-minatar study-sweeps study-rates clean test-emulator test-fast test-compiler test-gpu test-install test-versions coverage study-hostile
+.PHONY: help setup quickstart browser test test-published check format bench bench-lens bench-peers bench-environments study-learning study-faults study-server study-minatar study-sweeps study-rates clean test-emulator test-fast test-compiler test-gpu test-install test-versions coverage study-hostile
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -85,10 +85,14 @@ bench-lens: $(READY) browser ## measure frames per second of the lens in Chromiu
 	$(BIN)/python studies/lens_rate.py --out docs/results/lens.md
 	$(BIN)/python studies/watched_training.py --out docs/results/watched.md
 
-bench-peers: $(READY) $(PEERS)/.ready ## compare speed with Stable-Baselines3 (idle machine, about 45 minutes)
+bench-peers: $(READY) $(PEERS)/.ready ## compare speed with Stable-Baselines3 (idle machine, about 35 minutes)
 	$(BIN)/python studies/against_sb3.py --out docs/results/speed-against-sb3.md
-	$(BIN)/python studies/many_environments.py --out docs/results/many-environments.md
 	$(BIN)/python studies/against_sb3.py --envs 8 --out docs/results/speed-against-sb3-8-environments.md
+
+bench-environments: $(READY) ## measure many environments, threads and ways to step emulators (idle machine, about 25 minutes)
+	$(BIN)/python studies/many_environments.py --out docs/results/many-environments.md
+	$(BIN)/python studies/threads.py --out docs/results/threads.md
+	$(BIN)/python studies/emulators.py --out docs/results/emulators.md
 
 study-learning: $(READY) ## train CartPole and MinAtar Breakout with default settings and write docs/results
 	$(BIN)/c2d quickstart --seeds 1 2 3 4 5 --out docs/results/quickstart.md
