@@ -3,7 +3,7 @@
 python studies/c2d_start.py --minatar RUNS --atari LOOKS      # RUNS/ROW/GAME-sSEED, LOOKS/GAME-ROW
 python studies/c2d_start.py --stage2 RUNS --published learning_curves.csv.gz      # RUNS/GAME-ROW-sSEED
 
-Scores are kept in docs/results/c2d-start.csv; those of directories that are not named stay as they are there.
+Scores are kept in docs/results/c2d-start.csv; those of runs that are not in the directories stay as they are there.
 `--published`: columns agent, game, seed, iteration, value.
 """
 
@@ -146,8 +146,9 @@ def main() -> None:
     options = parser.parse_args()
     kept = options.out.with_suffix(".csv")
     lines = gather(options.minatar, options.atari, options.stage2) + published(options.published)
-    read = {line["study"] for line in lines}
-    lines = [line for line in csv.DictReader(kept.read_text().splitlines()) if line["study"] not in read] + lines
+    read = {tuple(line[name] for name in COLUMNS[:4]) for line in lines}
+    before = csv.DictReader(kept.read_text().splitlines())
+    lines = [line for line in before if tuple(line[name] for name in COLUMNS[:4]) not in read] + lines
     text = "\n".join([",".join(COLUMNS), *(",".join(line[name] for name in COLUMNS) for line in lines)]) + "\n"
     write_atomically(kept, text.encode())
     page = options.out.read_text()
