@@ -32,7 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "ledger": ("c2d.cli.reports:ledger", "list every number and claim of the paper, and ours"),
 }
-SPINS = "1000"  # about 25 µs; most waits within an update are shorter
+SPINS = "1000"  # about 20 µs of waiting (docs/results/threads.md)
 EXAMPLES = """examples:
   c2d train minatar/breakout --iterations 10     a small game, minutes on a laptop
   c2d train gym/CartPole-v1                      any Gymnasium environment with discrete actions

@@ -236,7 +236,7 @@ ONE = {
 
 
 def began_anew(root, words):
-    """Whoever asks for a game that is not there is told why, and a new game begins as without asking."""
+    """If the chosen game is not there, a message says why, and a new game begins as if none had been chosen."""
     playing = begun(root, 1)
     assert playing.start is None and playing.notice.endswith("; a new game begins") and "\n" not in playing.notice
     assert words in playing.notice
