@@ -31,7 +31,7 @@ WITHOUT_TORCH = (
     "reporting",
 )
 # Declarations of parts name what they build, which comes after them, and import it when they build it.
-DECLARATIONS = {ROOT / "recipes" / "part.py", ROOT / "recipes" / "parts.py"}
+DECLARATIONS = {ROOT / "recipes" / name for name in ("part.py", "parts.py", "learning_parts.py")}
 
 
 def part_of(path):
