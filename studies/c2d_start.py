@@ -5,6 +5,7 @@ python studies/c2d_start.py --stage2 RUNS --published learning_curves.csv.gz    
 
 Scores are kept in docs/results/c2d-start.csv; those of runs that are not in the directories stay as they are there.
 `--published`: columns agent, game, seed, iteration, value.
+Of runs on MinAtar, also what their newest `c2d evaluate RUN --calibration --nets K` has found.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +26,7 @@ COLUMNS = ("study", "row", "game", "seed", "iteration", "steps", "games", "score
 MINATAR = ("breakout", "space_invaders", "asterix", "freeway", "seaquest")
 ITERATIONS, LAST = 10, 2  # of a run on MinAtar, and how many of them make its score
 GAMES, PUBLISHED, PART = ("boxing", "breakout"), ("C2D", "IQN", "Rainbow"), 50_000  # of stage 2 on Atari
+BIAS, COVERED = 0.05, (0.72, 0.88)  # what counts as calibrated
 Line = dict[str, str]
 
 
@@ -42,12 +45,14 @@ def gather(minatar: Path | None, atari: Path | None, stage2: Path | None) -> lis
         game, _, row = name.partition("-")
         runs.append((("stage2", row, game, seed), path))
         staged.append((("course", row, game, seed), path))
-    lines = [
+    lines: list[tuple[object, ...]] = [
         (*key, r["iteration"], r["steps"], r["episodes"], r["mean_score"])
         for key, path in runs
         for r in read_iterations(path)
     ]
     lines += [(*key, *part) for key, path in staged for part in course(path)]
+    for (study, *key), path in runs:
+        lines += [(net[0], *key, *net[1:]) for net in calibration(path) if study == "minatar"]
     return [dict(zip(COLUMNS, map(str, line), strict=True)) for line in lines]
 
 
@@ -59,6 +64,16 @@ def course(run: Path) -> Iterator[tuple[int, int, int, float]]:
         scores = [score for step, score in ends if part * PART < step <= (part + 1) * PART]
         if scores:
             yield part, (part + 1) * PART, len(scores), sum(scores) / len(scores)
+
+
+def calibration(run: Path) -> Iterator[tuple[str, int, int, int, float]]:
+    """Of each network of the newest evaluation of several: what was measured, number, steps, games, value."""
+    found = [json.loads(path.read_text()) for path in sorted((run / "evaluations").glob("evaluation-*.json"))]
+    for number, net in enumerate(([e["nets"]["each"] for e in found if e.get("nets")] or [[]])[-1]):
+        returned = abs(net["bias"]) / net["relative_bias"] if net["relative_bias"] else 0.0  # no share of nothing
+        measured = {"bias": net["bias"], "coverage": net["coverage"], "return": returned}
+        for name, value in measured.items():
+            yield name, number, net["steps"], len(net["scores"]), value
 
 
 def published(path: Path | None) -> list[Line]:
@@ -115,6 +130,27 @@ def _final(lines: list[Line], row: str, game: str, seed: str) -> float | None:
     return sum(int(line["games"]) * float(line["score"]) for line in last) / games if finished else None
 
 
+def calibration_table(lines: list[Line]) -> list[str]:
+    """Bias in % of the mean return and coverage of the 80 % interval, over the networks of all seeds."""
+    table = ["| row | seeds | " + " | ".join(MINATAR) + " | games within |", "|---" * (3 + len(MINATAR)) + "|"]
+    for row in dict.fromkeys(line["row"] for line in lines):
+        own = [line for line in lines if line["row"] == row]
+        cells, within = [], 0
+        for game in MINATAR:
+            bias, returned, coverage = (_mean(own, game, name) for name in ("bias", "return", "coverage"))
+            share = bias / returned if returned else 0.0
+            within += returned > 0 and abs(share) <= BIAS and COVERED[0] <= coverage <= COVERED[1]
+            cells.append(f"{100 * share:+.0f} %, {100 * coverage:.0f} %" if returned else "–")
+        seeds = ", ".join(dict.fromkeys(line["seed"] for line in own))
+        table.append(f"| {row} | {seeds} | " + " | ".join(cells) + f" | {within} |")
+    return table
+
+
+def _mean(lines: list[Line], game: str, name: str) -> float:
+    values = [float(line["score"]) for line in lines if (line["game"], line["study"]) == (game, name)]
+    return sum(values) / len(values) if values else 0.0
+
+
 def atari_table(lines: list[Line], every: str = "10,000") -> list[str]:
     """The mean scores of each so many steps."""
     table = [f"| game | row | seed | mean score of each {every} steps |", "|---|---|---|---|"]
@@ -130,6 +166,7 @@ def course_table(lines: list[Line]) -> list[str]:
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[list[Line]], list[str]]]] = {
     "minatar": (("minatar",), minatar_table),
+    "calibration": (("bias", "return", "coverage"), calibration_table),
     "atari": (("atari",), atari_table),
     "stage2": (("stage2", "published"), stage2_table),
     "course": (("course",), course_table),
