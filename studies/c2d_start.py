@@ -18,12 +18,16 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
+
 from c2d.files import write_atomically
+from c2d.reporting.run_statistics import intervals, iqm
 from c2d.runs.layout import EPISODES
 from c2d.runs.reader import read_iterations
 
 COLUMNS = ("study", "row", "game", "seed", "iteration", "steps", "games", "score")
 MINATAR = ("breakout", "space_invaders", "asterix", "freeway", "seaquest")
+RESAMPLES = 2_000
 ITERATIONS, LAST = 10, 2  # of a run on MinAtar, and how many of them make its score
 GAMES, PUBLISHED, PART = ("boxing", "breakout"), ("C2D", "IQN", "Rainbow"), 50_000  # of stage 2 on Atari
 BIAS, COVERED = 0.05, (0.72, 0.88)  # what counts as calibrated
@@ -110,16 +114,36 @@ def stage2_table(lines: list[Line]) -> list[str]:
 
 
 def minatar_table(lines: list[Line]) -> list[str]:
-    """Mean scores of the last iterations of finished runs, one number per seed."""
-    table = ["| row | " + " | ".join(MINATAR) + " |", "|---" * (1 + len(MINATAR)) + "|"]
-    for row in dict.fromkeys(line["row"] for line in lines):
-        cells = []
-        for game in MINATAR:
-            seeds = dict.fromkeys(line["seed"] for line in lines if (line["row"], line["game"]) == (row, game))
-            scores = [_final(lines, row, game, seed) for seed in seeds]
-            cells.append(", ".join(f"{score:.2f}" for score in scores if score is not None) or "–")
-        table.append(f"| {row} | " + " | ".join(cells) + " |")
+    """Mean scores of the last iterations of finished runs, one number per seed, and their IQM as a share of c2d's."""
+    rows = list(dict.fromkeys(line["row"] for line in lines))
+    scores = {row: [final_scores(lines, row, game) for game in MINATAR] for row in rows}
+    usual = [sum(own) / len(own) if own else 0.0 for own in scores.get("c2d", [[]] * len(MINATAR))]
+    table = ["| row | " + " | ".join(MINATAR) + " | IQM, c2d = 1 |", "|---" * (2 + len(MINATAR)) + "|"]
+    for row in rows:
+        cells = [", ".join(f"{score:.2f}" for score in own) or "–" for own in scores[row]]
+        table.append(f"| {row} | " + " | ".join(cells) + f" | {share(scores[row], usual)} |")
     return table
+
+
+def final_scores(lines: list[Line], row: str, game: str) -> list[float]:
+    """Of every finished seed."""
+    seeds = dict.fromkeys(line["seed"] for line in lines if (line["row"], line["game"]) == (row, game))
+    scores = (_final(lines, row, game, seed) for seed in seeds)
+    return [score for score in scores if score is not None]
+
+
+def share(scores: list[list[float]], usual: list[float]) -> str:
+    """IQM over games and seeds of scores divided by `usual`, with a 95 % interval if every game has several seeds."""
+    if not all(scores) or not all(usual):
+        return "–"
+    seeds = max(map(len, scores))
+    shares = [
+        [score / mean for score in own] + [np.nan] * (seeds - len(own)) for own, mean in zip(scores, usual, strict=True)
+    ]
+    matrix = np.array(shares).T  # [seeds, games]
+    several = min(map(len, scores)) > 1
+    bounds = intervals(matrix, {"iqm": iqm}, RESAMPLES)["iqm"] if several else None
+    return f"{float(iqm(matrix)):.2f}" + (f" ({bounds[0]:.2f} to {bounds[1]:.2f})" if bounds else "")
 
 
 def _final(lines: list[Line], row: str, game: str, seed: str) -> float | None:
