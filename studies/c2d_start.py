@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from c2d.files import write_atomically
+from c2d.plotting import BLUE, GREEN, PINK, SKY, VERMILION, canvas, drawing, write_figure
 from c2d.reporting.run_statistics import intervals, iqm
 from c2d.runs.layout import EPISODES
 from c2d.runs.reader import read_iterations
@@ -29,7 +30,10 @@ COLUMNS = ("study", "row", "game", "seed", "iteration", "steps", "games", "score
 MINATAR = ("breakout", "space_invaders", "asterix", "freeway", "seaquest")
 RESAMPLES = 2_000
 ITERATIONS, LAST = 10, 2  # of a run on MinAtar, and how many of them make its score
-GAMES, PUBLISHED, PART = ("boxing", "breakout"), ("C2D", "IQN", "Rainbow"), 50_000  # of stage 2 on Atari
+GAMES, PUBLISHED, PART = ("boxing", "breakout", "crazy_climber"), ("C2D", "IQN", "Rainbow"), 50_000  # of stage 2 on Atari
+DIAGNOSTICS = {"bias in play": "bias", "spread": "law_std"}  # name in the table: key in a record
+WIDE = "decay-dueling-average"  # starts with wide laws, and copies every 1,000 steps
+DRAWN = ("c2d", "decay-dueling-average", "decay-scale-copies", "decay-all")  # of MinAtar's rows in the figure
 BIAS, COVERED = 0.05, (0.72, 0.88)  # what counts as calibrated
 Line = dict[str, str]
 
@@ -56,7 +60,8 @@ def gather(minatar: Path | None, atari: Path | None, stage2: Path | None) -> lis
     ]
     lines += [(*key, *part) for key, path in staged for part in course(path)]
     for (study, *key), path in runs:
-        lines += [(net[0], *key, *net[1:]) for net in calibration(path) if study == "minatar"]
+        if study == "minatar":
+            lines += [(each[0], *key, *each[1:]) for each in (*calibration(path), *diagnostics(path))]
     return [dict(zip(COLUMNS, map(str, line), strict=True)) for line in lines]
 
 
@@ -78,6 +83,14 @@ def calibration(run: Path) -> Iterator[tuple[str, int, int, int, float]]:
         measured = {"bias": net["bias"], "coverage": net["coverage"], "return": returned}
         for name, value in measured.items():
             yield name, number, net["steps"], len(net["scores"]), value
+
+
+def diagnostics(run: Path) -> Iterator[tuple[str, int, int, int, float]]:
+    """Of each iteration that has them: name, number, steps, games, value."""
+    for record in read_iterations(run):
+        for name, key in DIAGNOSTICS.items():
+            if record.get(key) is not None:
+                yield name, record["iteration"], record["steps"], record["episodes"], round(record[key], 5)
 
 
 def published(path: Path | None) -> list[Line]:
@@ -188,9 +201,68 @@ def course_table(lines: list[Line]) -> list[str]:
     return atari_table(lines, f"{PART:,}")
 
 
+def spread_table(lines: list[Line]) -> list[str]:
+    """Spread of laws and bias in play after each second iteration."""
+    table = ["| game | row | seed | " + " | ".join(f"{k}0,000 steps" for k in range(1, 11, 3)) + " |", "|---" * 7 + "|"]
+    for run in dict.fromkeys((line["game"], line["row"], line["seed"]) for line in lines):
+        own = [line for line in lines if (line["game"], line["row"], line["seed"]) == run]
+        values = {(line["study"], int(line["iteration"])): float(line["score"]) for line in own}
+        cells = [
+            " ".join(f"{values[name, k]:.2f}" if (name, k) in values else "–" for name in DIAGNOSTICS)
+            for k in range(0, ITERATIONS, 3)
+        ]
+        table.append(f"| {' | '.join(run)} | {' | '.join(cells)} |")
+    return table
+
+
+@drawing()
+def figure(lines: list[Line], path: Path) -> None:
+    """The course of Boxing and Breakout beside published means; spread and bias in play of the rows that have both."""
+    picture, (boxing, breakout, spread, bias) = canvas(2, 2, 7.4, 5.2)
+    for axis, game in ((boxing, "boxing"), (breakout, "breakout")):
+        axis.set(title=f"{game.capitalize()}, by the paper's protocol", xlabel="thousand agent steps", ylabel="score")
+        for name, color in zip(PUBLISHED, (VERMILION, GREEN, PINK), strict=True):
+            means = [_mean_of(lines, "published", name, game, iteration) for iteration in ("0", "1")]
+            axis.plot([125, 375], means, "o--", color=color, label=f"{name}, published", lw=1)
+        for row, color in zip(
+            dict.fromkeys(x["row"] for x in lines if x["study"] == "course"), (BLUE, SKY), strict=False
+        ):
+            runs = [x for x in lines if (x["study"], x["row"], x["game"]) == ("course", row, game)]
+            for number, seed in enumerate(dict.fromkeys(x["seed"] for x in runs)):
+                own = [(int(x["steps"]) / 1000, float(x["score"])) for x in runs if x["seed"] == seed]
+                axis.plot(*zip(*own, strict=True), color=color, lw=1.2, label=None if number else row)
+    breakout.legend(fontsize=7, loc="upper left")
+    for axis, study, title in (
+        (spread, "spread", "MinAtar Seaquest: spread of laws in φ-space"),
+        (bias, "bias in play", "MinAtar Seaquest: bias in play"),
+    ):
+        axis.set(title=title, xlabel="thousand agent steps")
+        for row, color in zip(DRAWN, (VERMILION, SKY, PINK, BLUE), strict=True):
+            own = [line for line in lines if (line["study"], line["row"], line["game"]) == (study, row, "seaquest")]
+            points = [(int(x["steps"]) / 1000, float(x["score"])) for x in own if x["seed"] == own[0]["seed"]]
+            if points:
+                axis.plot(*zip(*points, strict=True), color=color, label=row, lw=1.2)
+            if points and row == WIDE and axis is spread:
+                (first, width), ends = points[0], (points[0][0], points[-1][0])
+                fall = [width * 0.99 ** (3 * (end - first)) for end in ends]
+                axis.plot(ends, fall, color="#555555", lw=0.8, ls=":", label="γ³ per copy of the target network")
+        axis.legend(fontsize=7)
+    spread.set_yscale("log")
+    spread.minorticks_off()
+    spread.set_yticks([0.5, 1, 2, 5], labels=["0.5", "1", "2", "5"])
+    write_figure(picture, path)
+
+
+def _mean_of(lines: list[Line], study: str, row: str, game: str, iteration: str) -> float:
+    key = (study, row, game, iteration)
+    own = [float(x["score"]) for x in lines if (x["study"], x["row"], x["game"], x["iteration"]) == key]
+    return sum(own) / len(own) if own else float("nan")
+
+
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[list[Line]], list[str]]]] = {
     "minatar": (("minatar",), minatar_table),
     "calibration": (("bias", "return", "coverage"), calibration_table),
+    "spread": (tuple(DIAGNOSTICS), spread_table),
     "atari": (("atari",), atari_table),
     "stage2": (("stage2", "published"), stage2_table),
     "course": (("course",), course_table),
@@ -212,6 +284,7 @@ def main() -> None:
     lines = [line for line in before if tuple(line[name] for name in COLUMNS[:4]) not in read] + lines
     text = "\n".join([",".join(COLUMNS), *(",".join(line[name] for name in COLUMNS) for line in lines)]) + "\n"
     write_atomically(kept, text.encode())
+    figure(lines, options.out.with_suffix(".svg"))
     page = options.out.read_text()
     for study, (studies, table) in TABLES.items():  # between their marks
         begin, end = f"<!-- {study} -->", f"<!-- end of {study} -->"

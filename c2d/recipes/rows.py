@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from c2d.envs.spec import EnvSpec
 from c2d.errors import unknown_name
-from c2d.recipes.part import HeadSpec, with_known
+from c2d.recipes.part import HeadSpec, OptimizerSpec, with_known
 from c2d.recipes.parts import (
     Adam,
     Categorical,
@@ -40,6 +40,18 @@ C2D = Recipe()
 # The paper's wording: batch normalization per channel.
 C2D_CHANNEL = replace(C2D, encoder=Nature(norm="channel"))
 
+# C2D that starts faster (docs/c2d-explained.md): three steps, double selection, layer normalization, atoms that start
+# near 0, an ε of Adam below the size of its gradients, and a rate that falls to a fiftieth within 200 iterations.
+C2D_FAST = replace(
+    C2D,
+    encoder=Nature(norm="layer"),
+    layer_norm=True,
+    head=Conjugated(initial_scale=0.05),
+    n_step=3,
+    bootstrap=Double(),
+    optim=Adam(eps=1e-6, learning_rate_final=1e-6, decay_updates=12_500_000),
+)
+
 # Two of Rainbow's ingredients alone. Priority: (squared Cramér distance)^½, which for certain returns is |TD error|^½,
 # the exponent of Rainbow (Hessel et al. 2018, Table 1).
 C2D_PER3 = replace(C2D, n_step=3, sampler=Prioritized())
@@ -47,8 +59,9 @@ C2D_PER3 = replace(C2D, n_step=3, sampler=Prioritized())
 # With a noisy network nothing else explores (Hessel et al. 2018, Table 1).
 _NO_EPSILON = replace(C2D.schedule, epsilon_initial=0.0, epsilon_min=0.0, epsilon_eval=0.0)
 
-# What the paper's last sentence asks for: C2D with Rainbow's other ingredients; -full adds dueling.
-RAINBOW_C2D = replace(C2D_PER3, bootstrap=Double(), noisy=True, schedule=_NO_EPSILON)
+# What the paper's last sentence asks for: C2D with Rainbow's other ingredients, on the row that starts faster; -full
+# adds dueling.
+RAINBOW_C2D = replace(C2D_FAST, sampler=Prioritized(), noisy=True, schedule=_NO_EPSILON)
 RAINBOW_C2D_FULL = replace(RAINBOW_C2D, dueling=True)
 
 # ---------------------------------------------------------------------------------------------------- baselines
@@ -154,8 +167,9 @@ _FQF_NOTE = (
 ROWS: dict[str, Row] = {
     "c2d": Row(C2D, "Lindenberg et al. 2022", "paper and authors' code", "C2D as its authors ran it"),
     "c2d-channel": Row(C2D_CHANNEL, "Lindenberg et al. 2022", "paper", "C2D in the paper's words"),
+    "c2d-fast": Row(C2D_FAST, "Lindenberg et al. 2022", "ours", "C2D that starts faster, on every scale"),
     "c2d-per3": Row(C2D_PER3, "Lindenberg et al. 2022", "ours", "C2D with 3 steps and prioritized replay"),
-    "rainbow-c2d": Row(RAINBOW_C2D, "Lindenberg et al. 2022, last sentence", "ours", "also double and noisy"),
+    "rainbow-c2d": Row(RAINBOW_C2D, "Lindenberg et al. 2022, last sentence", "ours", "c2d-fast, also prioritized and noisy"),
     "rainbow-c2d-full": Row(RAINBOW_C2D_FULL, "Lindenberg et al. 2022, last sentence", "ours", "also dueling"),
     "dqn": Row(DQN, "Mnih et al. 2015", _CASTRO, "one atom, Huber loss, RMSProp"),
     "dqn-adam": Row(DQN_ADAM, "Mnih et al. 2015", _JAX, "one atom, squared loss, Adam"),
@@ -199,10 +213,11 @@ def adapt(recipe: Recipe, env: EnvSpec) -> Recipe:
 
 
 def _small_images(recipe: Recipe) -> Recipe:
-    # Replay, target period and encoder after Young and Tian 2019. RMSProp's rate, 2.5e-4, is theirs already.
+    # Replay, target period and encoder after Young and Tian 2019. RMSProp's rate, 2.5e-4, is theirs already. A rate that
+    # falls does so within 100 iterations.
     return replace(
         recipe,
-        encoder=MinAtar(),
+        encoder=MinAtar(norm="layer" if getattr(recipe.encoder, "norm", "") == "layer" else "none"),
         head=_shrink(recipe.head, 128, reach=30.0),
         schedule=replace(
             recipe.schedule,
@@ -213,7 +228,7 @@ def _small_images(recipe: Recipe) -> Recipe:
             replay_capacity=100_000,
             epsilon_decay_steps=20_000,
         ),
-        optim=replace(recipe.optim, learning_rate=1e-3) if isinstance(recipe.optim, Adam) else recipe.optim,
+        optim=_faster(recipe.optim, 1e-3, 500_000),
     )
 
 
@@ -252,6 +267,16 @@ def _large_images(recipe: Recipe) -> Recipe:
         epsilon_decay_steps=50_000,
     )
     return replace(recipe, schedule=schedule)
+
+
+def _faster(optim: OptimizerSpec, rate: float, updates: int) -> OptimizerSpec:
+    """Adam at this rate; if its rate falls, then by as much as before, within so many updates."""
+    if not isinstance(optim, Adam):
+        return optim
+    if optim.learning_rate_final is not None:
+        final = rate * optim.learning_rate_final / optim.learning_rate
+        optim = replace(optim, learning_rate_final=final, decay_updates=updates)
+    return replace(optim, learning_rate=rate)
 
 
 def _shrink(head: HeadSpec, units: int, reach: float) -> HeadSpec:

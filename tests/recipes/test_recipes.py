@@ -125,6 +125,13 @@ def test_small_environments_change_sizes_and_schedules_only(spec, encoder):
     assert small.schedule.gamma == recipe.schedule.gamma
 
 
+def test_layer_normalization_needs_no_batch_and_stays_in_small_environments():
+    small = env("minatar", (4, 10, 10))
+    assert adapt(find("c2d"), small).encoder == MinAtar()
+    fast = adapt(find("c2d-fast"), small)
+    assert (fast.encoder, fast.layer_norm) == (MinAtar(norm="layer"), True)
+
+
 def test_head_without_embedding_stays_without_when_shrunk():
     recipe = dataclasses.replace(find("c2d"), head=Conjugated(embedding=0))
     assert adapt(recipe, env("minatar", (4, 10, 10))).head.embedding == 0

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from c2d.agents.build import build_network, parameter_count
+from c2d.config import default_config
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.recipes.parts import (
@@ -86,11 +87,29 @@ def test_transformed_dqn_is_dqn_on_raw_rewards_through_h():
     assert find("th-dqn") == wanted
 
 
+def test_what_c2d_fast_changes():
+    c2d, fast = find("c2d"), find("c2d-fast")
+    assert (fast.encoder, fast.layer_norm, fast.n_step, fast.bootstrap) == (Nature(norm="layer"), True, 3, Double())
+    assert fast.head == dataclasses.replace(c2d.head, initial_scale=0.05)
+    assert fast.optim == dataclasses.replace(c2d.optim, eps=1e-6, learning_rate_final=1e-6, decay_updates=12_500_000)
+    names = ("phi", "loss", "sampler", "schedule", "dueling", "noisy", "clip_reward", "initializer", "envs")
+    assert all(getattr(fast, name) == getattr(c2d, name) for name in names)
+
+
+def test_the_rate_of_c2d_fast_falls_within_a_default_run_on_every_scale():
+    for env in ("breakout", "minatar/breakout", "gym/CartPole-v1"):
+        config = default_config(env, "c2d-fast")
+        optim, plain = config.recipe.optim, default_config(env).recipe.optim
+        assert optim.learning_rate == plain.learning_rate
+        assert optim.decay_updates == config.steps // config.recipe.schedule.update_period
+        assert optim.learning_rate_final < 0.05 * optim.learning_rate
+
+
 def test_c2d_with_rainbows_ingredients():
     c2d, per3, rainbow, full = (find(name) for name in ("c2d", "c2d-per3", "rainbow-c2d", "rainbow-c2d-full"))
     assert per3 == dataclasses.replace(c2d, n_step=3, sampler=Prioritized(0.5, 0.5, 1e-10))
     silent = dataclasses.replace(c2d.schedule, epsilon_initial=0.0, epsilon_min=0.0, epsilon_eval=0.0)
-    assert rainbow == dataclasses.replace(per3, bootstrap=Double(), noisy=True, schedule=silent)
+    assert rainbow == dataclasses.replace(find("c2d-fast"), sampler=per3.sampler, noisy=True, schedule=silent)
     assert full == dataclasses.replace(rainbow, dueling=True)
     assert full.loss == Cramer() and isinstance(full.head, Conjugated) and full.encoder.padding == "valid"
 
