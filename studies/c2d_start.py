@@ -4,7 +4,7 @@ python studies/c2d_start.py --minatar RUNS --atari LOOKS      # RUNS/ROW/GAME-sS
 python studies/c2d_start.py --stage2 RUNS --published learning_curves.csv.gz      # RUNS/GAME-ROW-sSEED
 
 Scores are kept in docs/results/c2d-start.csv; those of runs that are not in the directories stay as they are there.
-`--published`: columns agent, game, seed, iteration, value.
+`--published`: columns agent, game, seed, iteration, value. `--fingerprints`: also supp_max, of C2D.
 Of runs on MinAtar, also what their newest `c2d evaluate RUN --calibration --nets K` has found.
 """
 
@@ -17,23 +17,34 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from c2d.files import write_atomically
 from c2d.plotting import BLUE, GREEN, PINK, SKY, VERMILION, canvas, drawing, write_figure
 from c2d.reporting.run_statistics import intervals, iqm
+from c2d.returns.phi import scaled_h
 from c2d.runs.layout import EPISODES
 from c2d.runs.reader import read_iterations
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 COLUMNS = ("study", "row", "game", "seed", "iteration", "steps", "games", "score")
 MINATAR = ("breakout", "space_invaders", "asterix", "freeway", "seaquest")
 RESAMPLES = 2_000
 ITERATIONS, LAST = 10, 2  # of a run on MinAtar, and how many of them make its score
-GAMES, PUBLISHED, PART = ("boxing", "breakout", "crazy_climber"), ("C2D", "IQN", "Rainbow"), 50_000  # of stage 2 on Atari
+GAMES, PUBLISHED, PART = (
+    ("boxing", "breakout", "crazy_climber"),
+    ("C2D", "IQN", "Rainbow"),
+    50_000,
+)  # of stage 2 on Atari
 DIAGNOSTICS = {"bias in play": "bias", "spread": "law_std"}  # name in the table: key in a record
 WIDE = "decay-dueling-average"  # starts with wide laws, and copies every 1,000 steps
-DRAWN = ("c2d", "decay-dueling-average", "decay-scale-copies", "decay-all")  # of MinAtar's rows in the figure
+FORGETTING, COPIES = ("boxing", "pong"), 250_000 / 8_000  # copies of the target network in an iteration
+DRAWN = ("decay-dueling-average", "decay-scale-copies", "decay-all")  # of MinAtar's rows in the figure
 BIAS, COVERED = 0.05, (0.72, 0.88)  # what counts as calibrated
 Line = dict[str, str]
 
@@ -97,13 +108,55 @@ def published(path: Path | None) -> list[Line]:
     """The first iterations of agents on the games of stage 2."""
     if path is None:
         return []
+    names, lines = {game.replace("_", ""): game for game in GAMES}, []
     with gzip.open(path, "rt") as file:
-        return [
-            {**dict.fromkeys(COLUMNS, ""), "study": "published", "row": r["agent"], "game": r["game"]}
-            | {"seed": r["seed"], "iteration": r["iteration"], "score": r["value"]}
-            for r in csv.DictReader(file)
-            if r["agent"] in PUBLISHED and r["game"] in GAMES and int(r["iteration"]) < 2
-        ]
+        for r in csv.DictReader(file):
+            iteration, rest = int(r["iteration"]), {"seed": r["seed"], "iteration": r["iteration"], "score": r["value"]}
+            line = {**dict.fromkeys(COLUMNS, ""), "row": r["agent"], "game": names.get(r["game"], ""), **rest}
+            if r["agent"] in PUBLISHED and line["game"] and iteration < 2:
+                lines.append({**line, "study": "published"})
+            if line["game"] == "boxing" and iteration < 10:
+                lines.append({**line, "study": "field"})
+    return lines
+
+
+def fingerprints(path: Path | None) -> list[Line]:
+    """The largest atoms of the published C2D, in each of the iterations that its authors recorded."""
+    if path is None:
+        return []
+    return [
+        {**dict.fromkeys(COLUMNS, ""), "study": "largest atom", "row": r["agent"], "game": r["game"]}
+        | {"seed": r["seed"], "iteration": r["iteration"], "score": r["supp_max"]}
+        for r in csv.DictReader(path.read_text().splitlines())
+        if r["game"] in FORGETTING
+    ]
+
+
+def forgotten(atom: float, iterations: int) -> float:
+    """Where an atom would be if bootstrapping alone moved it: times γ in real returns at each copy."""
+    phi = scaled_h()
+    value = phi.back(torch.tensor(atom, dtype=torch.float64)) * 0.99 ** (iterations * COPIES)
+    return float(phi.to(value))
+
+
+def atoms_table(lines: list[Line]) -> list[str]:
+    """Largest atoms, and what is forecast from iteration 1, in which the first network is no longer seen."""
+    table = ["| game | seed | | " + " | ".join(map(str, range(1, 10))) + " |", "|---" * 12 + "|"]
+    for game, seed in dict.fromkeys((line["game"], line["seed"]) for line in lines):
+        own = [float(line["score"]) for line in lines if (line["game"], line["seed"]) == (game, seed)]
+        forecast = [forgotten(own[1], k) for k in range(9)]
+        for name, values in (("published", own[1:]), ("forecast", forecast)):
+            table.append(f"| {game} | {seed} | {name} | " + " | ".join(f"{value:.1f}" for value in values) + " |")
+    return table
+
+
+def field_table(lines: list[Line]) -> list[str]:
+    """Published means on Boxing in each of the first iterations."""
+    table = ["| agent | " + " | ".join(map(str, range(10))) + " |", "|---" * 11 + "|"]
+    for row in dict.fromkeys(line["row"] for line in lines):
+        means = [_mean_of(lines, "field", row, "boxing", str(k)) for k in range(10)]
+        table.append(f"| {row} | " + " | ".join(f"{mean:.1f}" for mean in means) + " |")
+    return table
 
 
 def stage2_table(lines: list[Line]) -> list[str]:
@@ -217,40 +270,54 @@ def spread_table(lines: list[Line]) -> list[str]:
 
 @drawing()
 def figure(lines: list[Line], path: Path) -> None:
-    """The course of Boxing and Breakout beside published means; spread and bias in play of the rows that have both."""
-    picture, (boxing, breakout, spread, bias) = canvas(2, 2, 7.4, 5.2)
-    for axis, game in ((boxing, "boxing"), (breakout, "breakout")):
-        axis.set(title=f"{game.capitalize()}, by the paper's protocol", xlabel="thousand agent steps", ylabel="score")
-        for name, color in zip(PUBLISHED, (VERMILION, GREEN, PINK), strict=True):
-            means = [_mean_of(lines, "published", name, game, iteration) for iteration in ("0", "1")]
-            axis.plot([125, 375], means, "o--", color=color, label=f"{name}, published", lw=1)
-        for row, color in zip(
-            dict.fromkeys(x["row"] for x in lines if x["study"] == "course"), (BLUE, SKY), strict=False
-        ):
-            runs = [x for x in lines if (x["study"], x["row"], x["game"]) == ("course", row, game)]
-            for number, seed in enumerate(dict.fromkeys(x["seed"] for x in runs)):
-                own = [(int(x["steps"]) / 1000, float(x["score"])) for x in runs if x["seed"] == seed]
-                axis.plot(*zip(*own, strict=True), color=color, lw=1.2, label=None if number else row)
+    """The course of Boxing and Breakout beside published means; how wide laws become narrow, there and on MinAtar."""
+    picture, (boxing, breakout, atoms, spread) = canvas(2, 2, 7.4, 5.2)
+    _draw_course(boxing, lines, "boxing")
+    _draw_course(breakout, lines, "breakout")
     breakout.legend(fontsize=7, loc="upper left")
-    for axis, study, title in (
-        (spread, "spread", "MinAtar Seaquest: spread of laws in φ-space"),
-        (bias, "bias in play", "MinAtar Seaquest: bias in play"),
-    ):
-        axis.set(title=title, xlabel="thousand agent steps")
-        for row, color in zip(DRAWN, (VERMILION, SKY, PINK, BLUE), strict=True):
-            own = [line for line in lines if (line["study"], line["row"], line["game"]) == (study, row, "seaquest")]
-            points = [(int(x["steps"]) / 1000, float(x["score"])) for x in own if x["seed"] == own[0]["seed"]]
-            if points:
-                axis.plot(*zip(*points, strict=True), color=color, label=row, lw=1.2)
-            if points and row == WIDE and axis is spread:
-                (first, width), ends = points[0], (points[0][0], points[-1][0])
-                fall = [width * 0.99 ** (3 * (end - first)) for end in ends]
-                axis.plot(ends, fall, color="#555555", lw=0.8, ls=":", label="γ³ per copy of the target network")
-        axis.legend(fontsize=7)
-    spread.set_yscale("log")
-    spread.minorticks_off()
-    spread.set_yticks([0.5, 1, 2, 5], labels=["0.5", "1", "2", "5"])
+    _draw_atoms(atoms, lines)
+    _draw_spread(spread, lines)
     write_figure(picture, path)
+
+
+def _draw_course(axis: Axes, lines: list[Line], game: str) -> None:
+    axis.set(title=f"{game.capitalize()}, by the paper's protocol", xlabel="thousand agent steps", ylabel="score")
+    for name, color in zip(PUBLISHED, (VERMILION, GREEN, PINK), strict=True):
+        means = [_mean_of(lines, "published", name, game, iteration) for iteration in ("0", "1")]
+        axis.plot([125, 375], means, "o--", color=color, label=f"{name}, published", lw=1)
+    runs = [line for line in lines if (line["study"], line["game"]) == ("course", game)]
+    colors = dict(zip(dict.fromkeys(line["row"] for line in runs), (BLUE, SKY), strict=False))
+    for row, seed in dict.fromkeys((line["row"], line["seed"]) for line in runs):
+        own = [(int(x["steps"]) / 1000, float(x["score"])) for x in runs if (x["row"], x["seed"]) == (row, seed)]
+        axis.plot(*zip(*own, strict=True), color=colors[row], lw=1.2, label=row if seed == "1" else None)
+
+
+def _draw_atoms(axis: Axes, lines: list[Line]) -> None:
+    seeds = dict.fromkeys((line["game"], line["seed"]) for line in lines if line["study"] == "largest atom")
+    colors = dict(zip(FORGETTING, (VERMILION, BLUE), strict=True))
+    for number, (game, seed) in enumerate(seeds):
+        key = ("largest atom", game, seed)
+        own = [float(x["score"]) for x in lines if (x["study"], x["game"], x["seed"]) == key][1:]
+        axis.plot(range(1, 10), own, color=colors[game], lw=1.2, label=game.capitalize() if seed == "1" else None)
+        label = None if number else "forecast: γ per copy of the target network"
+        axis.plot(range(1, 10), [forgotten(own[0], k) for k in range(9)], color="#555555", lw=0.8, ls=":", label=label)
+    axis.set(title="Published C2D: largest atom, φ-space", xlabel="iteration (250,000 agent steps)")
+    axis.legend(fontsize=7)
+
+
+def _draw_spread(axis: Axes, lines: list[Line]) -> None:
+    for row, color in zip(DRAWN, (SKY, PINK, GREEN), strict=True):
+        own = [line for line in lines if (line["study"], line["row"], line["game"]) == ("spread", row, "seaquest")]
+        points = [(int(x["steps"]) / 1000, float(x["score"])) for x in own if x["seed"] == own[0]["seed"]]
+        axis.plot(*zip(*points, strict=True), color=color, label=row, lw=1.2)
+        if row == WIDE:
+            (first, width), ends = points[0], (points[0][0], points[-1][0])
+            fall = [width * 0.99 ** (3 * (end - first)) for end in ends]
+            axis.plot(ends, fall, color="#555555", lw=0.8, ls=":", label="γ³ per copy of the target network")
+    axis.set(title="MinAtar Seaquest: spread of laws, φ-space", xlabel="thousand agent steps", yscale="log")
+    axis.legend(fontsize=7)
+    axis.minorticks_off()
+    axis.set_yticks([0.5, 1, 2, 5], labels=["0.5", "1", "2", "5"])
 
 
 def _mean_of(lines: list[Line], study: str, row: str, game: str, iteration: str) -> float:
@@ -266,6 +333,8 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[list[Line]], list[str]]]] = {
     "atari": (("atari",), atari_table),
     "stage2": (("stage2", "published"), stage2_table),
     "course": (("course",), course_table),
+    "atoms": (("largest atom",), atoms_table),
+    "field": (("field",), field_table),
 }
 
 
@@ -275,10 +344,12 @@ def main() -> None:
     parser.add_argument("--atari", type=Path)
     parser.add_argument("--stage2", type=Path)
     parser.add_argument("--published", type=Path)
+    parser.add_argument("--fingerprints", type=Path)
     parser.add_argument("--out", type=Path, default=Path("docs/results/c2d-start.md"))
     options = parser.parse_args()
     kept = options.out.with_suffix(".csv")
     lines = gather(options.minatar, options.atari, options.stage2) + published(options.published)
+    lines += fingerprints(options.fingerprints)
     read = {tuple(line[name] for name in COLUMNS[:4]) for line in lines}
     before = csv.DictReader(kept.read_text().splitlines())
     lines = [line for line in before if tuple(line[name] for name in COLUMNS[:4]) not in read] + lines
