@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import hashlib
 import re
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
@@ -68,7 +70,7 @@ class Config:
     seed: Annotated[int, Limit(lambda v: 0 <= v < 2**63, "0 or greater, below 2^63")] = 1
     """Seed of every random generator of the run."""
     run_dir: str | None = None
-    """Directory for the results; a run that is already in it is resumed. Default: runs/ENVIRONMENT-RECIPE-sSEED, with
+    """Directory for the results; a run that is already in it is resumed. None: runs/ENVIRONMENT-RECIPE-sSEED, with
     the changed settings before the seed."""
     device: str = "cpu"
     """Where networks live: cpu, cuda, cuda:1, ..."""
@@ -79,15 +81,15 @@ class Config:
     """Mode of torch.compile for updates; reduce-overhead: CUDA graphs. Results may differ in the last digits, so exact
     resume is only promised with the same mode."""
     threads: Annotated[int | None, Limit(lambda v: 1 <= v <= 1_024, "from 1 to 1024")] = None
-    """CPU threads for the networks. Default: all cores, or 1 for a network of fewer than 500,000 weights, which
+    """CPU threads for the networks. None: all cores, or 1 for a network of fewer than 500,000 weights, which
     is faster so; a resumed run has those of its start. Use 1 when several runs share the machine."""
     env_threads: Annotated[int, Limit(lambda v: 0 <= v <= 1_024, "from 0 to 1024")] = 0
     """Threads that step the environments, for those that leave the interpreter free meanwhile; 0: the one that trains,
     with --overlap one of their own. Results are the same."""
     compress_replay: bool | None = None
-    """Keep replay frames LZ4-compressed in memory, a little slower. Default: if they need more than 1 GiB otherwise."""
+    """Keep replay frames LZ4-compressed in memory, a little slower. None: if they need more than 1 GiB otherwise."""
     tensorboard: bool | None = None
-    """Write TensorBoard scalars into the run directory. Default: if TensorBoard is installed."""
+    """Write TensorBoard scalars into the run directory. None: if TensorBoard is installed."""
     checkpoint: Checkpointing = field(default_factory=Checkpointing)
     rules: Rules = field(default_factory=AtariRules)
     recipe: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
@@ -133,6 +135,91 @@ def validate(config: Config) -> None:
     """Reject settings out of range, and parts of a recipe that do not fit together."""
     check_values(config)
     check_recipe(config.recipe)
+
+
+# ------------------------------------------------------------------------------------------------ names of settings
+
+# What settings are called in other libraries, without the words in front.
+_ALSO_CALLED = {
+    "lr": "optim.learning-rate",
+    "rate": "optim.learning-rate",
+    "discount": "schedule.gamma",
+    "buffer-size": "schedule.replay-capacity",
+    "memory-size": "schedule.replay-capacity",
+    "learning-starts": "schedule.random-history",
+    "train-freq": "schedule.update-period",
+    "train-frequency": "schedule.update-period",
+    "gradient-steps": "schedule.updates-per-period",
+    "target-update-interval": "schedule.target-period",
+    "target-network-frequency": "schedule.target-period",
+    "tau": "schedule.polyak",
+    "exploration-fraction": "schedule.epsilon-decay-steps",
+    "exploration-final-eps": "schedule.epsilon-min",
+    "epsilon": "schedule.epsilon-min",
+    "total-timesteps": "iterations",
+    "timesteps": "iterations",
+    "steps": "iterations",
+    "frames": "iterations",
+    "n-envs": "envs",
+    "num-envs": "envs",
+    "n-atoms": "head.atoms",
+    "n-quantiles": "head.atoms",
+    "quantiles": "head.atoms",
+    "max-grad-norm": "optim.clip-norm",
+    "frame-stack": "rules.stack",
+    "algo": "recipe",
+    "algorithm": "recipe",
+    "agent": "recipe",
+    "gpu": "device",
+    "cuda": "device",
+    "out": "run-dir",
+    "log-dir": "run-dir",
+    "save-dir": "run-dir",
+}
+
+
+def similar_setting(name: str, known: Iterable[str], dashes: str = "") -> str:
+    """ " Did you mean '--optim.learning-rate'?" for --lr and the like; "" if nothing is similar."""
+    name, names = option(name), [name for name in known if name != "env"]
+    last = name.rpartition(".")[2]
+    for fits in (
+        lambda other: other in (_ALSO_CALLED.get(name), _ALSO_CALLED.get(last)),
+        lambda other: other.rpartition(".")[2] == last,
+        lambda other: other.startswith(name),
+    ):
+        if likely := [other for other in names if fits(other)]:
+            return f" Did you mean {' or '.join(repr(dashes + other) for other in likely[:3])}?"
+    words = {other.rpartition(".")[2]: other for other in names} | {other: other for other in names}
+    near = difflib.get_close_matches(name, words, n=1)
+    return f" Did you mean {dashes + words[near[0]]!r}?" if near else ""
+
+
+def unknown_setting(name: str, config: Config) -> UserError:
+    """The error for a setting that this run does not have: which part has it, or a similar name."""
+    name, now = name.removeprefix("--"), flat(to_json(config))
+    slot, _, setting = name.partition(".")
+    if name == "env":
+        return UserError("the environment stands without an option: c2d train ENV, such as c2d train breakout")
+    siblings = ", ".join(f"--{other}" for other in now if other.startswith(f"{slot}."))
+    owners = [part for part, cls in PARTS.get(slot, {}).items() if _has(cls, setting)]
+    if owners:
+        return UserError(
+            f"--{name} is a setting of --{slot} {', '.join(owners)}, but this run has --{slot} {now[slot]}; "
+            f"accepted: {siblings or f'no setting of this {slot}'}"
+        )
+    families = [family for family, cls in _FAMILIES.items() if slot == "rules" and _has(cls, setting)]
+    if families:
+        env = f"{config.env} is not one of these"
+        return UserError(f"--{name} is a rule of {' and '.join(families)} environments, {env}; accepted: {siblings}")
+    hint = similar_setting(name, now, dashes="--")
+    return UserError(f'unknown setting "--{name}"; accepted: those in c2d train ENV --help-all{"." * bool(hint)}{hint}')
+
+
+def _has(cls: Any, setting: str) -> bool:
+    return setting in [option(field.name) for field in dataclasses.fields(cls)]
+
+
+_FAMILIES = {"Atari": AtariRules, "MinAtar": MinAtarRules, "Gymnasium": GymRules}
 
 
 # ---------------------------------------------------------------------------------------------- names of directories
@@ -201,7 +288,7 @@ def to_json(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-_OPTIONS = {"recipe_name": "recipe"}  # settings whose option has another name
+OPTION_NAMES = {"recipe_name": "recipe"}  # settings whose option has another name
 
 
 def upgraded(value: Any) -> Any:
@@ -223,7 +310,7 @@ def flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(item, dict):
             settings |= flat(item, prefix if name == "recipe" else f"{prefix}{option(name)}.")
         elif name != "class":
-            settings[prefix + _OPTIONS.get(name, option(name))] = item
+            settings[prefix + OPTION_NAMES.get(name, option(name))] = item
         elif slot in PARTS:
             settings[slot] = next((choice for choice, cls in PARTS[slot].items() if json_name(cls) == item), item)
     return settings

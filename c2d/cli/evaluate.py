@@ -73,7 +73,7 @@ class EvaluateOptions:
     device: str = "cpu"
     """Device of the network: cpu, cuda or cuda:1."""
     threads: int | None = None
-    """CPU threads for the network. Default: all cores, or 1 for a small network, as for c2d train."""
+    """CPU threads for the network. None: all cores, or 1 for a small network, as for c2d train."""
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -32,7 +32,7 @@ Resume a run from its last checkpoint, as if it had never stopped. RUN is a dire
   --trust MODULE:CLASS
                      likewise for your own part, such as a head; can be given several times
   --fork NEW_RUN     leave RUN unchanged and continue in a new directory; then every other setting may change too,
-                     such as --optim.learning-rate (c2d train --help lists them)"""
+                     such as --optim.learning-rate (c2d train --help-all lists them)"""
 
 
 def main(arguments: Sequence[str]) -> None:

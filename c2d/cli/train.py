@@ -42,7 +42,7 @@ def read(arguments: list[str]) -> Config:
         config = dataclasses.replace(config, run_dir=None, env=resolve(env).canonical if env else config.env)
     elif env is not None:
         config = default_config(env, recipe or "c2d", protocol)
-    elif {"-h", "--help"} & set(arguments):
+    elif {"-h", "--help", "--help-all"} & set(arguments):
         config = default_config("atari/breakout", recipe or "c2d", protocol)
     else:
         raise UserError("which environment? c2d train ENV, such as breakout, minatar/breakout or gym/CartPole-v1")
@@ -73,7 +73,11 @@ def _take_env(arguments: list[str]) -> tuple[str | None, list[str]]:
     switches = all_switches()
     for place, word in enumerate(arguments):
         before = arguments[place - 1] if place else ""
-        alone = not before.startswith("--") or "=" in before or (before in switches and word not in ("True", "False"))
+        alone = (
+            not before.startswith("--")
+            or "=" in before
+            or (before in switches and word.lower() not in ("true", "false"))
+        )
         if alone and not word.startswith("-"):
             return word, arguments[:place] + arguments[place + 1 :]
     return None, arguments

@@ -17,12 +17,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from c2d.config import FREE, Checkpointing, Config, default_config, flat, from_json, to_json, validate
+from c2d.config import FREE, Checkpointing, Config, default_config, flat, from_json, similar_setting, to_json, validate
 from c2d.envs.games import BENCHMARK
 from c2d.envs.make import spec_of
 from c2d.envs.names import MINATAR_GAMES, resolve
 from c2d.envs.spec import EnvSpec
-from c2d.errors import UserError, did_you_mean, unknown_name
+from c2d.errors import UserError, unknown_name
 from c2d.recipes import parts
 from c2d.recipes.part import PARTS
 from c2d.recipes.recipe import Recipe, exchange
@@ -290,7 +290,9 @@ def _put(tree: dict[str, Any], name: str, value: Value) -> None:
         raise UserError(f'"{name}" is not a setting of a plan; use {_ELSEWHERE[name]}')
     known = set(flat(tree)) - set(_ELSEWHERE) - set(PARTS)
     if name not in known:
-        raise UserError(f'unknown setting "{name}".{did_you_mean(name, known)} `c2d train ENV --help` lists them')
+        raise UserError(
+            f'unknown setting "{name}".{similar_setting(name, known)} `c2d train ENV --help-all` lists them'
+        )
     *path, last = name.replace("-", "_").split(".")
     node = tree if (path or [last])[0] in tree else tree["recipe"]
     for part in path:
