@@ -7,7 +7,7 @@ import difflib
 import hashlib
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import tyro
 
-from c2d.envs.make import default_rules, spec_of
-from c2d.envs.names import resolve
+from c2d.envs.make import default_rules, spec_of, with_arguments
+from c2d.envs.names import EnvName, name_of, resolve
 from c2d.envs.protocols import PROTOCOLS, AtariRules, GymRules, MinAtarRules, Rules
 from c2d.errors import UserError, did_you_mean, unknown_name
 from c2d.files import SMALL, read_json
@@ -24,6 +24,7 @@ from c2d.recipes.part import PARTS, Part, find_json_class, json_name
 from c2d.recipes.parts import PhiSpec
 from c2d.recipes.recipe import Recipe, Schedule, check_recipe, exchange
 from c2d.recipes.rows import RECIPES, adapt, find
+from c2d.user_code import trust
 from c2d.validation import COUNT, COUNT_OR_0, NOT_NEGATIVE, Limit, check_values, option
 
 # Settings that decide where, how fast and how long, but not what: they are not part of a run's identity.
@@ -108,11 +109,29 @@ class Config:
 _ITERATIONS = {"atari": 200, "minatar": 100, "gym": 8}
 
 
-def default_config(env: str, recipe: str = "c2d", protocol: str | None = None, **overrides: Any) -> Config:
-    """The config of a run before any setting is changed. It does not need Atari or MinAtar to be installed."""
-    name = resolve(env)
+def default_config(
+    env: str | Callable[..., Any],
+    recipe: str = "c2d",
+    protocol: str | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str | Callable[..., Any]] = (),
+    **overrides: Any,
+) -> Config:
+    """The config of a run before any setting is changed. It does not need Atari or MinAtar to be installed.
+
+    `env` may be a class of your own, or a function that returns an environment; `env_kwargs` are its arguments,
+    `wrappers` are put around it. Overrides are fields of `Config`.
+    """
+    name = resolve(name_of(env))
+    names = [name_of(wrapper, "wrapper") for wrapper in wrappers]
+    for wrapper in names:
+        trust(wrapper)
+    rules = with_arguments(name, default_rules(name), env_kwargs or {}, names)
+    return with_fields(_usual_config(name, rules, recipe, protocol), overrides)
+
+
+def _usual_config(name: EnvName, rules: Rules, recipe: str, protocol: str | None) -> Config:
     row = find(recipe)
-    rules = default_rules(name)
     if name.family == "atari":
         protocol = protocol or "c2d-paper"
         if protocol not in PROTOCOLS:
@@ -120,7 +139,7 @@ def default_config(env: str, recipe: str = "c2d", protocol: str | None = None, *
         rules = PROTOCOLS[protocol]
     elif protocol not in (None, "default"):
         raise UserError(f'protocol "{protocol}" is for Atari games; {name.canonical} takes settings under --rules only')
-    config = Config(
+    return Config(
         env=name.canonical,
         recipe_name=recipe,
         protocol=protocol or "default",
@@ -128,7 +147,21 @@ def default_config(env: str, recipe: str = "c2d", protocol: str | None = None, *
         rules=rules,
         recipe=adapt(row, spec_of(name, rules)),
     )
-    return dataclasses.replace(config, **overrides)
+
+
+def with_fields(config: Config, values: Mapping[str, Any]) -> Config:
+    """The config with other values of its fields. UserError for what is no field, with where it is."""
+    fields = [field.name for field in dataclasses.fields(Config)]
+    for name in values:
+        if name not in fields:
+            paths = (key.replace("-", "_") for key in flat(to_json(config)))
+            paths = (path if path.partition(".")[0] in fields else f"recipe.{path}" for path in paths)
+            hint = similar_setting(name, [path.replace("_", "-") for path in paths]).replace("-", "_")
+            within = " (for what lies within: dataclasses.replace)" if "." in hint else ""
+            raise UserError(
+                f'a config has no field "{name}"; accepted: {", ".join(fields)}{"." * bool(hint)}{hint}{within}'
+            )
+    return dataclasses.replace(config, **values)
 
 
 def validate(config: Config) -> None:
@@ -183,7 +216,7 @@ def similar_setting(name: str, known: Iterable[str], dashes: str = "") -> str:
     name, names = option(name), [name for name in known if name != "env"]
     last = name.rpartition(".")[2]
     for fits in (
-        lambda other: other in (_ALSO_CALLED.get(name), _ALSO_CALLED.get(last)),
+        lambda other: other.removeprefix("recipe.") in (_ALSO_CALLED.get(name), _ALSO_CALLED.get(last)),
         lambda other: other.rpartition(".")[2] == last,
         lambda other: other.startswith(name),
     ):
@@ -243,26 +276,37 @@ def changed_settings(config: Config) -> dict[str, Any]:
     """
     if config.recipe_name not in RECIPES:
         return {}
-    usual = default_config(config.env, config.recipe_name, **{name: getattr(config, name) for name in (*FREE, "seed")})
+    name, own = resolve(config.env), config.rules
+    rules = default_rules(name)
+    if isinstance(rules, GymRules) and isinstance(own, GymRules):  # the environment may need its arguments
+        rules = dataclasses.replace(rules, env_kwargs=own.env_kwargs, wrappers=own.wrappers)
+    same = {name: getattr(config, name) for name in (*FREE, "seed")}
+    usual = dataclasses.replace(_usual_config(name, rules, config.recipe_name, None), **same)
     protocol = {} if config.protocol == usual.protocol else {"protocol": config.protocol}
     usual = dataclasses.replace(usual, protocol=config.protocol, rules=PROTOCOLS.get(config.protocol, usual.rules))
     before, now = flat(to_json(usual)), flat(to_json(config))
     parts = {slot: now[slot] for slot in PARTS if now[slot] != before[slot]}
     before = flat(to_json(dataclasses.replace(usual, recipe=exchange(usual.recipe, parts))))
+    before = {name: value for name, value in before.items() if name.partition(".")[0] not in _AROUND.values()}
     return protocol | parts | {name: now[name] for name in now if now[name] != before.get(name, ...)}
 
 
 def user_code(config: Config) -> list[str]:
-    """Parts and φ that are the user's own, as my_module:MyHead; the environment is not among them."""
+    """Parts, φ and wrappers that are the user's own, as my_module:MyHead; the environment is not among them."""
     settings = flat(to_json(config))
-    return [name for name in (settings[slot] for slot in (*PARTS, "phi.kind")) if ":" in name]
+    names = [*(settings[slot] for slot in (*PARTS, "phi.kind")), *settings.get("wrapper", ())]
+    return [name for name in names if ":" in name]
 
 
 def options_of(settings: dict[str, Any]) -> str:
     """Settings as they are typed: --head quantile --head.atoms 50."""
     words: list[str] = []
     for name, value in settings.items():
-        words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+        values = value if isinstance(value, list) else [value]
+        separate = name == _AROUND["wrappers"]
+        words += (
+            [word for item in values for word in (f"--{name}", item)] if separate else [f"--{name}", *map(str, values)]
+        )
     return shlex.join(words)
 
 
@@ -288,6 +332,17 @@ def to_json(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+_AROUND = {"env_kwargs": "env-kwargs", "wrappers": "wrapper"}  # rules that are options of their own, if they are given
+
+
+def _around(name: str, given: Any) -> dict[str, Any]:
+    """["size=7"] as {"env-kwargs.size": "7"}, wrappers as a list; nothing if there are none."""
+    texts = [text for text in given if isinstance(text, str)] if isinstance(given, list) else []
+    if name == _AROUND["wrappers"]:
+        return {name: texts} if texts else {}
+    return {f"{name}.{key}": value for key, _, value in (text.partition("=") for text in texts)}
+
+
 OPTION_NAMES = {"recipe_name": "recipe"}  # settings whose option has another name
 
 
@@ -309,6 +364,8 @@ def flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         slot = prefix.removesuffix(".")
         if isinstance(item, dict):
             settings |= flat(item, prefix if name == "recipe" else f"{prefix}{option(name)}.")
+        elif name in _AROUND:
+            settings |= _around(_AROUND[name], item)
         elif name != "class":
             settings[prefix + OPTION_NAMES.get(name, option(name))] = item
         elif slot in PARTS:

@@ -15,7 +15,7 @@ from hypothesis import settings
 
 from c2d import native
 from c2d.recipes.part import PARTS
-from c2d.recipes.user_code import TRUSTED
+from c2d.user_code import TRUSTED
 
 torch.set_num_threads(1)
 settings.register_profile("same", derandomize=True, database=None, deadline=None)

@@ -85,7 +85,7 @@ def main(arguments: Sequence[str]) -> None:
     from c2d.evaluation.loaded_run import open_run
     from c2d.evaluation.play import PlaySettings
     from c2d.evaluation.statistics import summarize
-    from c2d.recipes.user_code import trust
+    from c2d.user_code import trust
 
     addons = EvaluationAddons(chosen)
     check_device(chosen.device)

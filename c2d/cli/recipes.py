@@ -86,7 +86,7 @@ def _compare(names: tuple[str, ...], env: str) -> None:
 def _list_parts(own: tuple[str, ...]) -> None:
     """Every slot with its parts, as they are declared."""
     from c2d.recipes.part import PARTS, SLOTS, check_declaration
-    from c2d.recipes.user_code import imported, trust
+    from c2d.user_code import imported, trust
     from c2d.validation import limits, option
 
     for name in own:

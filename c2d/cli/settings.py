@@ -22,7 +22,7 @@ from c2d.envs.protocols import Rules
 from c2d.errors import UserError
 from c2d.recipes.part import PARTS, SLOTS
 from c2d.recipes.recipe import Recipe
-from c2d.recipes.user_code import trust
+from c2d.user_code import trust
 from c2d.validation import option
 
 Options = TypeVar("Options")
@@ -178,7 +178,7 @@ def _check_names(known: dict[str, Any], arguments: list[str], prog: str, default
     """Reject an option that does not exist: where there is one of that name, or what may be meant."""
     for word in arguments:
         name = option(word.partition("=")[0])
-        if name.startswith("--") and name not in known and name != "--help":
+        if word.startswith("--") and name not in known and name != "--help":
             if isinstance(default, Config):
                 raise unknown_setting(name, default)
             hint = similar_setting(name[2:], [other[2:] for other in known], dashes="--")
@@ -198,13 +198,11 @@ def _spelled(known: dict[str, Any], arguments: list[str]) -> list[str]:
     spelled: list[str] = []
     for place, word in enumerate(arguments, 1):
         name, equals, value = word.partition("=")
-        before = option(spelled[-1]) if spelled else ""
+        before = option(spelled[-1]) if spelled and spelled[-1].startswith("--") else ""
         if equals and name.startswith("--"):
             spelled.append(f"{name}={_constant(known.get(option(name)), value)}")
-        elif before.startswith("--"):
-            spelled.append(_constant(known.get(before), word))
         else:
-            spelled.append(word)
+            spelled.append(_constant(known.get(before), word))
         following = arguments[place : place + 1]
         valued = bool(following) and following[0].lower() in _CONSTANTS
         if option(word) in known and _is_switch(known[option(word)]) and not valued:

@@ -164,7 +164,7 @@ def _plan(chosen: _Sweep) -> Plan:
 
 def _trust(chosen: _Sweep) -> None:
     """Code that the command line names may be imported."""
-    from c2d.recipes.user_code import trust
+    from c2d.user_code import trust
 
     for name in (*chosen.trust, *(str(value) for values in _settings(chosen).values() for value in values)):
         trust(name)
@@ -277,11 +277,11 @@ def _retry(words: list[str]) -> None:
     chosen = options(_Retry, words, "c2d sweep retry", "Retry the failed runs, or all unfinished ones.")
     if not chosen.directory:
         raise UserError("no sweep given; accepted: c2d sweep retry DIR --failed, the directory of a sweep")
-    from c2d.recipes.user_code import trust
     from c2d.sweep.directory import runs_to_retry
     from c2d.sweep.forecast import Rates
     from c2d.sweep.plan import split_names
     from c2d.sweep.run_sweep import SweepRequest, run_sweep
+    from c2d.user_code import trust
 
     for name in (*chosen.trust, chosen.phi or ""):
         trust(name)

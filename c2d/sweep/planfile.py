@@ -24,8 +24,8 @@ from typing import Any
 from c2d.envs.names import require_trusted_env
 from c2d.errors import UserError, unknown_name
 from c2d.files import read_text
-from c2d.recipes.user_code import TRUSTED
 from c2d.sweep.plan import Plan, Variant, split_names
+from c2d.user_code import TRUSTED
 
 SUFFIXES = (".toml", ".yaml", ".yml")
 _MAX_BYTES = 1 << 20

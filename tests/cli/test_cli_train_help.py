@@ -73,7 +73,7 @@ def test_help_is_short_and_says_where_the_rest_is(capsys, monkeypatch):
     number = int(re.search(r"c2d train ENV --help-all explains all (\d+) settings", text)[1])
     with pytest.raises(SystemExit, match="0"):
         main(["train", "minatar/breakout", "--head", "quantile", "--loss", "quantile-huber", "--help-all"])
-    found = set(re.findall(r"^[│ ] (--[a-z0-9.-]+)", capsys.readouterr().out, re.M))
+    found = set(re.findall(r"^[│ ] (--[a-z0-9.-]+) [A-Z{[]", capsys.readouterr().out, re.M))
     assert number == len(found)
 
 

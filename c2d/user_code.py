@@ -26,12 +26,13 @@ def is_user_code(name: object) -> bool:
     return isinstance(name, str) and ":" in name
 
 
-def require_trusted(name: str, what: str, flag: str = "--trust") -> None:
-    """Reject code that only a file names."""
+def require_trusted(name: str, what: str, python: str = "") -> None:
+    """Reject code that only a file names. `python`: how it is named from Python, by default by importing its module."""
     if name not in TRUSTED:
+        python = python or f"import {name.partition(':')[0]} first"
         raise UserError(
             f'{what} is "{name}", code that is imported only if you name it yourself; if you trust it, add '
-            f"{flag} {name} (Python: import {name.partition(':')[0]} first)"
+            f"--trust {name} (Python: {python})"
         )
 
 
