@@ -57,6 +57,8 @@ class GymnasiumEnv:
             frames_per_step=1,
             action_names=tuple(str(self._first_action + action) for action in range(actions)),
         )
+        self._limits = declared_limits(self._env.observation_space)
+        self.outside: str | None = None  # the first observation that left its declared range, in words
         self._moves = ActionLog()
         self._episode = 0
         self._steps = 0
@@ -110,7 +112,20 @@ class GymnasiumEnv:
         if frame.dtype != np.uint8 and not np.isfinite(frame).all():
             value = frame[~np.isfinite(frame)][0]
             raise BadEnvironment(f"{self._where()}: the observation contains {value}; accepted: finite numbers")
+        if self._limits is not None and self.outside is None:
+            self._check_limits(np.asarray(observation, np.float64), *self._limits)
         return frame
+
+    def _check_limits(self, observation: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+        slack = 1e-5 * np.maximum(1.0, np.abs(observation))  # rounding
+        wrong = np.argwhere((observation < low - slack) | (observation > high + slack))
+        if len(wrong):
+            place = tuple(wrong[0].tolist())
+            at = ", ".join(map(str, place))
+            self.outside = (
+                f"{self._where()}: the observation leaves its declared Box: {observation[place]:g} at [{at}], where it "
+                f"is {low[place]:g} to {high[place]:g}; observations are used all the same, and this is said once"
+            )
 
     def _where(self) -> str:
         return f"{self._name}, episode {self._episode}, step {self._steps}"
@@ -314,8 +329,22 @@ def action_range(space: Any, name: str) -> tuple[int, int]:
     from gymnasium.spaces import Discrete
 
     if not isinstance(space, Discrete):
-        raise UserError(f"{name} has the action space {space}; accepted: Discrete")
+        raise UserError(
+            f"{name} has the action space {space}; accepted: Discrete. A wrapper that numbers the actions helps: "
+            "--wrapper my_module:wrap (docs/extending.md#an-environment)"
+        )
     return int(space.start), int(space.n)
+
+
+def declared_limits(space: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """The bounds of a Box, if observations of its type can leave them."""
+    from gymnasium.spaces import Box
+
+    if not isinstance(space, Box) or not (np.isfinite(space.low).any() or np.isfinite(space.high).any()):
+        return None
+    if space.dtype == np.uint8 and not space.low.any() and (space.high == 255).all():
+        return None
+    return space.low.astype(np.float64), space.high.astype(np.float64)
 
 
 def observation_converter(space: Any, name: str) -> tuple[Converter, tuple[int, ...], np.dtype[Any]]:
@@ -341,7 +370,9 @@ def observation_converter(space: Any, name: str) -> tuple[Converter, tuple[int, 
         return convert, shape, dtype
     shape_note = f" of shape {space.shape}" if getattr(space, "shape", None) else ""
     kind = type(space).__name__
-    raise UserError(f"{name} has the observation space {kind}{shape_note}; accepted: {ACCEPTED}")
+    flatten = ". A wrapper makes a vector of it: --wrapper gymnasium.wrappers:FlattenObservation"
+    hint = flatten if kind in ("Dict", "Tuple") else ""
+    raise UserError(f"{name} has the observation space {kind}{shape_note}; accepted: {ACCEPTED}{hint}")
 
 
 def _vector(observation: Any) -> np.ndarray:
