@@ -16,6 +16,7 @@ settings = { "head" = "quantile", "loss" = "quantile-huber" }
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 from pathlib import Path
@@ -101,7 +102,18 @@ def _plan(value: Any, stem: str, named_envs: tuple[str, ...]) -> Plan:
 
 
 def _reject_untrusted_code(settings: dict[str, Any], grid: dict[str, tuple[Any, ...]], variants: list[Variant]) -> None:
-    """A φ of the user's own is imported only if the command line names it."""
+    """A φ or a wrapper is imported only if the command line names it, and so it is with arguments that may be paths."""
+    for name, value in itertools.chain(
+        settings.items(),
+        ((name, value) for name, values in grid.items() for value in values),
+        *(v.settings.items() for v in variants),
+    ):
+        own = name.startswith("env-kwargs.") and set("/\\:") & set(str(value))
+        if own or (name == "wrapper" and not set(split_names(str(value))) <= TRUSTED):
+            raise UserError(
+                f"{name} is {value}, used only if you name it yourself; leave it out of the file, and add "
+                f"--set {name}={value}"
+            )
     kinds = [settings.get("phi.kind"), *grid.get("phi.kind", ()), *(v.settings.get("phi.kind") for v in variants)]
     for kind in kinds:
         if isinstance(kind, str) and ":" in kind and kind not in TRUSTED:
