@@ -96,7 +96,8 @@ class SectionBuilder:
             f"Aggregate metrics at {frame_count(analysis.frames)} frames",
             f"Human-normalized scores over {_games(len(analysis.games))} at {frame_count(analysis.frames)} frames. "
             "Bars are 95 % intervals (stratified bootstrap over runs, "
-            f"{analysis.scoring.replications:,} replications); lines are estimates. Optimality gap: mean shortfall below the human score; lower is better.{without}",
+            f"{analysis.scoring.replications:,} replications); "
+            f"lines are estimates. Optimality gap: mean shortfall below the human score; lower is better.{without}",
             files(report_figures.aggregates(analysis)),
             (aggregate_table(analysis), overview(analysis, self.options.other_rules)),
         )
