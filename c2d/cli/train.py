@@ -1,13 +1,16 @@
-"""c2d train ENV [options]"""
+"""c2d train ENV [options], and c2d trust MODULE"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from c2d.cli.settings import all_switches, parse, peek, take_trust
+import tyro
+
+from c2d.cli.settings import all_switches, options, parse, peek, take_trust
 from c2d.config import Config, default_config, read_config
 from c2d.envs.make import with_arguments
 from c2d.envs.names import require_trusted_env, resolve
@@ -15,7 +18,7 @@ from c2d.envs.protocols import GymRules, argument_value
 from c2d.errors import UserError
 from c2d.recipes.part import SLOTS
 from c2d.recipes.recipe import exchange
-from c2d.user_code import trust
+from c2d.user_code import change_trusted_modules, trust, trust_file, trusted_modules
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -68,6 +71,39 @@ def take_parts(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
     for name in (*chosen.values(), peek(arguments, "--phi.kind")[0] or ""):
         trust(name)
     return chosen, arguments
+
+
+@dataclass(frozen=True)
+class TrustOptions:
+    """The options of `c2d trust`."""
+
+    modules: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Modules or packages, my_package.my_module. None: list those that are trusted here."""
+    forget: bool = False
+    """Trust them no longer."""
+
+
+def trust_modules(arguments: Sequence[str]) -> None:
+    """c2d trust MODULE"""
+    about = (
+        "Trust modules of your own in this directory: commands that are started here may import them because a run, a "
+        "config or a plan names them, without --trust and --env. What they are is kept in your configuration directory."
+    )
+    chosen = options(TrustOptions, list(arguments), "c2d trust", about)
+    for module in chosen.modules:
+        if not all(word.isidentifier() for word in module.split(".")):
+            raise UserError(f'"{module}" is no module; accepted: my_package.my_module, without what is in it')
+    before = trusted_modules()
+    if chosen.forget and not set(chosen.modules) <= set(before):
+        raise UserError(f"not trusted here: {', '.join(set(chosen.modules) - set(before))}; trusted: {_listed(before)}")
+    if chosen.modules:
+        kept = [module for module in before if module not in chosen.modules]
+        change_trusted_modules(kept if chosen.forget else [*kept, *chosen.modules])
+    print(f"trusted in {Path.cwd()}: {_listed(trusted_modules())} ({trust_file()})")
+
+
+def _listed(modules: list[str]) -> str:
+    return ", ".join(modules) or "none"
 
 
 def with_environment_options(config: Config, arguments: list[str]) -> tuple[Config, list[str]]:

@@ -11,6 +11,7 @@ from c2d.envs.protocols import GymRules, Rules
 from c2d.envs.spec import Family
 from c2d.errors import UserError, did_you_mean
 from c2d.formatting import alphanumeric
+from c2d.user_code import is_trusted
 
 MINATAR_GAMES: tuple[str, ...] = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 ACCEPTED = (
@@ -69,9 +70,14 @@ def _arguments(rules: Rules | None) -> tuple[str, ...]:
 def require_trusted_env(in_file: str, named: str | None, flag: str = "--env ", rules: Rules | None = None) -> None:
     """Raises UserError if a file has an environment that must be named, and the user did not name it."""
     own = in_file.removeprefix("gym/")
+    if ":" in own and is_trusted(own):
+        return
     if must_be_named(in_file, rules or GymRules()) and (named is None or named.removeprefix("gym/") != own):
+        once = f", or once for this directory: c2d trust {own.partition(':')[0]}" if ":" in own else ""
         what = f"{own}, code that is imported" if ":" in own else f"{own} with {', '.join(_arguments(rules))}, used"
-        raise UserError(f"this run trains on {what} only if you name it yourself; if you trust it, add {flag}{own}")
+        raise UserError(
+            f"this run trains on {what} only if you name it yourself; if you trust it, add {flag}{own}{once}"
+        )
 
 
 GIVEN: dict[str, Any] = {}  # classes and functions that were passed from Python, by their names

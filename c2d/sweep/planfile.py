@@ -26,7 +26,7 @@ from c2d.envs.names import require_trusted_env
 from c2d.errors import UserError, unknown_name
 from c2d.files import read_text
 from c2d.sweep.plan import Plan, Variant, split_names
-from c2d.user_code import TRUSTED
+from c2d.user_code import is_trusted
 
 SUFFIXES = (".toml", ".yaml", ".yml")
 _MAX_BYTES = 1 << 20
@@ -109,14 +109,14 @@ def _reject_untrusted_code(settings: dict[str, Any], grid: dict[str, tuple[Any, 
         *(v.settings.items() for v in variants),
     ):
         own = name.startswith("env-kwargs.") and set("/\\:") & set(str(value))
-        if own or (name == "wrapper" and not set(split_names(str(value))) <= TRUSTED):
+        if own or (name == "wrapper" and not all(map(is_trusted, split_names(str(value))))):
             raise UserError(
                 f"{name} is {value}, used only if you name it yourself; leave it out of the file, and add "
                 f"--set {name}={value}"
             )
     kinds = [settings.get("phi.kind"), *grid.get("phi.kind", ()), *(v.settings.get("phi.kind") for v in variants)]
     for kind in kinds:
-        if isinstance(kind, str) and ":" in kind and kind not in TRUSTED:
+        if isinstance(kind, str) and ":" in kind and not is_trusted(kind):
             raise UserError(
                 f"φ is {kind}, code that is imported only if you name it yourself; to allow it, add "
                 f"--set phi.kind={kind}"

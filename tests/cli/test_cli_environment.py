@@ -13,7 +13,7 @@ from c2d.envs.make import make
 from c2d.envs.protocols import GymRules, as_arguments
 from c2d.errors import UserError
 from c2d.training.passport import passport
-from c2d.user_code import TRUSTED
+from c2d.user_code import TRUSTED, trusted_modules
 
 OWN = f"{__name__}:Corridor"
 WRAP = f"{__name__}:doubled"
@@ -172,3 +172,46 @@ def test_a_config_does_not_bring_code_or_paths_of_its_own(tmp_path):
     path.write_text(json.dumps(tree))
     with pytest.raises(UserError, match="trains on FrozenLake-v1 with map_name=/etc/passwd, used only if you name it"):
         read(["--config", str(path)])
+
+
+def test_a_module_is_trusted_once_for_a_directory(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("C2D_CONFIG_DIR", str(tmp_path / "config"))
+    run, here = str(tmp_path / "run"), tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    named = ["--env-kwargs.size", "7", "--wrapper", WRAP]
+    assert main(["train", OWN, *named, "--run-dir", run, *SHORT]) == 0
+    for module in (__name__, __name__.partition(".")[0]):  # or its package
+        TRUSTED.clear()
+        assert main(["evaluate", run, "--games", "1"]) == 2
+        assert f"or once for this directory: c2d trust {__name__}" in capsys.readouterr().err
+        assert main(["trust", module]) == 0
+        assert f"trusted in {here}: {module} (" in capsys.readouterr().out
+        assert main(["evaluate", run, "--games", "1"]) == 0
+        TRUSTED.clear()
+        monkeypatch.chdir(tmp_path)  # where my_module may be another one
+        assert main(["evaluate", run, "--games", "1"]) == 2
+        monkeypatch.chdir(here)
+        assert main(["trust", module, "--forget"]) == 0
+    assert main(["evaluate", run, "--games", "1"]) == 2
+    assert main(["trust"]) == 0 and f"trusted in {here}: none" in capsys.readouterr().out
+
+
+def test_what_others_can_write_is_not_trusted(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("C2D_CONFIG_DIR", str(tmp_path))
+    assert main(["trust", "some_module"]) == 0
+    file = tmp_path / "trusted.json"
+    assert file.stat().st_mode & 0o777 == 0o600 and trusted_modules() == ["some_module"]
+    file.chmod(0o666)
+    with pytest.raises(UserError, match="others can write to it"):
+        trusted_modules()
+    file.chmod(0o600)
+    file.write_text("{")
+    with pytest.raises(UserError, match="cannot be read"):
+        trusted_modules()
+
+
+@pytest.mark.parametrize("words", [["my_module:MyEnv"], ["../x"], ["absent", "--forget"]])
+def test_trust_mistakes(words, capsys):
+    assert main(["trust", *words]) == 2
+    assert "accepted: my_package.my_module" in (err := capsys.readouterr().err) or "not trusted here" in err
