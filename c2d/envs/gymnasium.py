@@ -113,10 +113,13 @@ class GymnasiumEnv:
             value = frame[~np.isfinite(frame)][0]
             raise BadEnvironment(f"{self._where()}: the observation contains {value}; accepted: finite numbers")
         if self._limits is not None and self.outside is None:
-            self._check_limits(np.asarray(observation, np.float64), *self._limits)
+            self._check_limits(np.asarray(observation), *self._limits)
         return frame
 
     def _check_limits(self, observation: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+        if (observation >= low).all() and (observation <= high).all():
+            return
+        observation, low, high = (values.astype(np.float64) for values in (observation, low, high))
         slack = 1e-5 * np.maximum(1.0, np.abs(observation))  # rounding
         wrong = np.argwhere((observation < low - slack) | (observation > high + slack))
         if len(wrong):
@@ -344,7 +347,7 @@ def declared_limits(space: Any) -> tuple[np.ndarray, np.ndarray] | None:
         return None
     if space.dtype == np.uint8 and not space.low.any() and (space.high == 255).all():
         return None
-    return space.low.astype(np.float64), space.high.astype(np.float64)
+    return space.low, space.high
 
 
 def observation_converter(space: Any, name: str) -> tuple[Converter, tuple[int, ...], np.dtype[Any]]:

@@ -117,7 +117,10 @@ def test_registered_environments_take_arguments():
     [
         ([OWN], "missing 1 required positional argument: 'size'"),
         ([OWN], "give arguments as --env-kwargs.NAME VALUE"),
-        ([OWN, "--env-kwargs.sizes", "3"], "has no argument \"sizes\"; accepted: size, goal, scale. Did you mean 'size'?"),
+        (
+            [OWN, "--env-kwargs.sizes", "3"],
+            "has no argument \"sizes\"; accepted: size, goal, scale. Did you mean 'size'?",
+        ),
         ([OWN, "--env-kwargs.size", "x"], "failed when called with size=x: "),
         ([OWN, "--env-kwargs.size"], "--env-kwargs.size needs a value"),
         (["gym/FrozenLake-v1", "--env-kwargs.map", "8x8"], 'gym/FrozenLake-v1 has no argument "map"; accepted: '),
