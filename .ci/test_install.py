@@ -100,7 +100,7 @@ def bare(env: Environment) -> None:
     require(found == "[]\n", f"the base environment is not bare: it has {found}")
     script = env.run([str(env.bin / "c2d"), "--help"])
     require("usage: c2d COMMAND" in script, script)
-    require("--head.atoms" in env.c2d("train", "--help"), "c2d train --help lists no settings")
+    require("--head.atoms" in env.c2d("train", "--help-all"), "c2d train --help-all lists no settings")
     require("weights on breakout" in env.c2d("recipes"), "c2d recipes lists none")
     require("Proposition 3.1" in env.c2d("theory"), "c2d theory tells nothing")
     require("compiled code: True" in env.python("-c", FROM_PYTHON), "the wheel has no compiled code: that takes GCC")

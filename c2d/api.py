@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
+from typing import Any
 
 from c2d.agents.agent import Agent
-from c2d.config import Config, default_config, from_json, to_json
+from c2d.config import Config, default_config, from_json, to_json, with_fields
 from c2d.errors import UserError
 from c2d.files import kind_of
 from c2d.recipes.part import SLOTS, part_name
-from c2d.recipes.user_code import trust
 from c2d.runs.layout import RunDir
 from c2d.training.observers import Observer, TensorBoard
 from c2d.training.progress import ProgressDisplay
 from c2d.training.run import Result, run
+from c2d.user_code import trust
 
 
-def train(config: Config | str, progress: bool = True) -> Result:
-    """Train as `c2d train` does. A name such as "minatar/breakout" stands for its default config.
+def train(config: Config | str | Callable[..., Any], progress: bool = True, **settings: Any) -> Result:
+    """Train as `c2d train` does. An environment, "minatar/breakout" or a class, stands for its default config.
 
+    `settings` are fields of the config, such as `seed=2`; of an environment, also arguments of `default_config`.
     Parts of your own in the recipe may be classes of any module: passing them is naming them.
     """
-    checked = _checked(default_config(config) if isinstance(config, str) else config)
+    given = with_fields(config, settings) if isinstance(config, Config) else default_config(config, **settings)
+    checked = _checked(given)
     observers: list[Observer] = [ProgressDisplay()] if progress else []
     wanted = checked.tensorboard
     if wanted or (wanted is None and find_spec("tensorboard") is not None):
@@ -43,11 +48,11 @@ def load(run: str | os.PathLike[str], device: str = "cpu") -> Agent:
 
 def _checked(config: Config) -> Config:
     """The same config; rejects values of the wrong type, as for a file or the command line."""
-    if not isinstance(config, Config):
-        raise UserError(f"train takes a Config or the name of an environment, not {config!r}")
     if isinstance(config.run_dir, os.PathLike):
         config = replace(config, run_dir=os.fspath(config.run_dir))
     same: Config = from_json(to_json(config))
     for slot in SLOTS:
         trust(part_name(getattr(same.recipe, slot)))
+    if same.recipe.phi.kind.partition(":")[0] in sys.modules:  # imported by the user
+        trust(same.recipe.phi.kind)
     return same

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import hashlib
 import re
 import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
@@ -13,8 +15,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import tyro
 
-from c2d.envs.make import default_rules, spec_of
-from c2d.envs.names import resolve
+from c2d.envs.make import default_rules, spec_of, with_arguments
+from c2d.envs.names import EnvName, name_of, resolve
 from c2d.envs.protocols import PROTOCOLS, AtariRules, GymRules, MinAtarRules, Rules
 from c2d.errors import UserError, did_you_mean, unknown_name
 from c2d.files import SMALL, read_json
@@ -22,6 +24,7 @@ from c2d.recipes.part import PARTS, Part, find_json_class, json_name
 from c2d.recipes.parts import PhiSpec
 from c2d.recipes.recipe import Recipe, Schedule, check_recipe, exchange
 from c2d.recipes.rows import RECIPES, adapt, find
+from c2d.user_code import trust
 from c2d.validation import COUNT, COUNT_OR_0, NOT_NEGATIVE, Limit, check_values, option
 
 # Settings that decide where, how fast and how long, but not what: they are not part of a run's identity.
@@ -68,7 +71,7 @@ class Config:
     seed: Annotated[int, Limit(lambda v: 0 <= v < 2**63, "0 or greater, below 2^63")] = 1
     """Seed of every random generator of the run."""
     run_dir: str | None = None
-    """Directory for the results; a run that is already in it is resumed. Default: runs/ENVIRONMENT-RECIPE-sSEED, with
+    """Directory for the results; a run that is already in it is resumed. None: runs/ENVIRONMENT-RECIPE-sSEED, with
     the changed settings before the seed."""
     device: str = "cpu"
     """Where networks live: cpu, cuda, cuda:1, ..."""
@@ -79,15 +82,15 @@ class Config:
     """Mode of torch.compile for updates; reduce-overhead: CUDA graphs. Results may differ in the last digits, so exact
     resume is only promised with the same mode."""
     threads: Annotated[int | None, Limit(lambda v: 1 <= v <= 1_024, "from 1 to 1024")] = None
-    """CPU threads for the networks. Default: all cores, or 1 for a network of fewer than 500,000 weights, which
+    """CPU threads for the networks. None: all cores, or 1 for a network of fewer than 500,000 weights, which
     is faster so; a resumed run has those of its start. Use 1 when several runs share the machine."""
     env_threads: Annotated[int, Limit(lambda v: 0 <= v <= 1_024, "from 0 to 1024")] = 0
     """Threads that step the environments, for those that leave the interpreter free meanwhile; 0: the one that trains,
     with --overlap one of their own. Results are the same."""
     compress_replay: bool | None = None
-    """Keep replay frames LZ4-compressed in memory, a little slower. Default: if they need more than 1 GiB otherwise."""
+    """Keep replay frames LZ4-compressed in memory, a little slower. None: if they need more than 1 GiB otherwise."""
     tensorboard: bool | None = None
-    """Write TensorBoard scalars into the run directory. Default: if TensorBoard is installed."""
+    """Write TensorBoard scalars into the run directory. None: if TensorBoard is installed."""
     checkpoint: Checkpointing = field(default_factory=Checkpointing)
     rules: Rules = field(default_factory=AtariRules)
     recipe: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
@@ -106,11 +109,29 @@ class Config:
 _ITERATIONS = {"atari": 200, "minatar": 100, "gym": 8}
 
 
-def default_config(env: str, recipe: str = "c2d", protocol: str | None = None, **overrides: Any) -> Config:
-    """The config of a run before any setting is changed. It does not need Atari or MinAtar to be installed."""
-    name = resolve(env)
+def default_config(
+    env: str | Callable[..., Any],
+    recipe: str = "c2d",
+    protocol: str | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str | Callable[..., Any]] = (),
+    **overrides: Any,
+) -> Config:
+    """The config of a run before any setting is changed. It does not need Atari or MinAtar to be installed.
+
+    `env` may be a class of your own, or a function that returns an environment; `env_kwargs` are its arguments,
+    `wrappers` are put around it. Overrides are fields of `Config`.
+    """
+    name = resolve(name_of(env))
+    names = [name_of(wrapper, "wrapper") for wrapper in wrappers]
+    for wrapper in names:
+        trust(wrapper)
+    rules = with_arguments(name, default_rules(name), env_kwargs or {}, names)
+    return with_fields(_usual_config(name, rules, recipe, protocol), overrides)
+
+
+def _usual_config(name: EnvName, rules: Rules, recipe: str, protocol: str | None) -> Config:
     row = find(recipe)
-    rules = default_rules(name)
     if name.family == "atari":
         protocol = protocol or "c2d-paper"
         if protocol not in PROTOCOLS:
@@ -118,7 +139,7 @@ def default_config(env: str, recipe: str = "c2d", protocol: str | None = None, *
         rules = PROTOCOLS[protocol]
     elif protocol not in (None, "default"):
         raise UserError(f'protocol "{protocol}" is for Atari games; {name.canonical} takes settings under --rules only')
-    config = Config(
+    return Config(
         env=name.canonical,
         recipe_name=recipe,
         protocol=protocol or "default",
@@ -126,13 +147,112 @@ def default_config(env: str, recipe: str = "c2d", protocol: str | None = None, *
         rules=rules,
         recipe=adapt(row, spec_of(name, rules)),
     )
-    return dataclasses.replace(config, **overrides)
+
+
+def with_fields(config: Config, values: Mapping[str, Any]) -> Config:
+    """The config with other values of its fields. UserError for what is no field, with where it is."""
+    fields = [field.name for field in dataclasses.fields(Config)]
+    for name in values:
+        if name not in fields:
+            paths = (key.replace("-", "_") for key in flat(to_json(config)))
+            paths = (path if path.partition(".")[0] in fields else f"recipe.{path}" for path in paths)
+            hint = similar_setting(name, [path.replace("_", "-") for path in paths]).replace("-", "_")
+            within = " (for what lies within: dataclasses.replace)" if "." in hint else ""
+            raise UserError(
+                f'a config has no field "{name}"; accepted: {", ".join(fields)}{"." * bool(hint)}{hint}{within}'
+            )
+    return dataclasses.replace(config, **values)
 
 
 def validate(config: Config) -> None:
     """Reject settings out of range, and parts of a recipe that do not fit together."""
     check_values(config)
     check_recipe(config.recipe)
+
+
+# ------------------------------------------------------------------------------------------------ names of settings
+
+# What settings are called in other libraries, without the words in front.
+_ALSO_CALLED = {
+    "lr": "optim.learning-rate",
+    "rate": "optim.learning-rate",
+    "discount": "schedule.gamma",
+    "buffer-size": "schedule.replay-capacity",
+    "memory-size": "schedule.replay-capacity",
+    "learning-starts": "schedule.random-history",
+    "train-freq": "schedule.update-period",
+    "train-frequency": "schedule.update-period",
+    "gradient-steps": "schedule.updates-per-period",
+    "target-update-interval": "schedule.target-period",
+    "target-network-frequency": "schedule.target-period",
+    "tau": "schedule.polyak",
+    "exploration-fraction": "schedule.epsilon-decay-steps",
+    "exploration-final-eps": "schedule.epsilon-min",
+    "epsilon": "schedule.epsilon-min",
+    "total-timesteps": "iterations",
+    "timesteps": "iterations",
+    "steps": "iterations",
+    "frames": "iterations",
+    "n-envs": "envs",
+    "num-envs": "envs",
+    "n-atoms": "head.atoms",
+    "n-quantiles": "head.atoms",
+    "quantiles": "head.atoms",
+    "max-grad-norm": "optim.clip-norm",
+    "frame-stack": "rules.stack",
+    "algo": "recipe",
+    "algorithm": "recipe",
+    "agent": "recipe",
+    "gpu": "device",
+    "cuda": "device",
+    "out": "run-dir",
+    "log-dir": "run-dir",
+    "save-dir": "run-dir",
+}
+
+
+def similar_setting(name: str, known: Iterable[str], dashes: str = "") -> str:
+    """ " Did you mean '--optim.learning-rate'?" for --lr and the like; "" if nothing is similar."""
+    name, names = option(name), [name for name in known if name != "env"]
+    last = name.rpartition(".")[2]
+    for fits in (
+        lambda other: other.removeprefix("recipe.") in (_ALSO_CALLED.get(name), _ALSO_CALLED.get(last)),
+        lambda other: other.rpartition(".")[2] == last,
+        lambda other: other.startswith(name),
+    ):
+        if likely := [other for other in names if fits(other)]:
+            return f" Did you mean {' or '.join(repr(dashes + other) for other in likely[:3])}?"
+    words = {other.rpartition(".")[2]: other for other in names} | {other: other for other in names}
+    near = difflib.get_close_matches(name, words, n=1)
+    return f" Did you mean {dashes + words[near[0]]!r}?" if near else ""
+
+
+def unknown_setting(name: str, config: Config) -> UserError:
+    """The error for a setting that this run does not have: which part has it, or a similar name."""
+    name, now = name.removeprefix("--"), flat(to_json(config))
+    slot, _, setting = name.partition(".")
+    if name == "env":
+        return UserError("the environment stands without an option: c2d train ENV, such as c2d train breakout")
+    siblings = ", ".join(f"--{other}" for other in now if other.startswith(f"{slot}."))
+    owners = [part for part, cls in PARTS.get(slot, {}).items() if _has(cls, setting)]
+    if owners:
+        return UserError(
+            f"--{name} is a setting of --{slot} {', '.join(owners)}, but this run has --{slot} {now[slot]}; "
+            f"accepted: {siblings or f'no setting of this {slot}'}"
+        )
+    families = [family for family, cls in _FAMILIES.items() if slot == "rules" and _has(cls, setting)]
+    if families:
+        env = f"{config.env} is not one of these"
+        return UserError(f"--{name} is a rule of {' and '.join(families)} environments, {env}; accepted: {siblings}")
+    hint = similar_setting(name, now, dashes="--")
+    return UserError(f'unknown setting "--{name}"; accepted: those in c2d train ENV --help-all{"." * bool(hint)}{hint}')
+
+
+def _has(cls: Any, setting: str) -> bool:
+    return setting in [option(field.name) for field in dataclasses.fields(cls)]
+
+
+_FAMILIES = {"Atari": AtariRules, "MinAtar": MinAtarRules, "Gymnasium": GymRules}
 
 
 # ---------------------------------------------------------------------------------------------- names of directories
@@ -156,26 +276,37 @@ def changed_settings(config: Config) -> dict[str, Any]:
     """
     if config.recipe_name not in RECIPES:
         return {}
-    usual = default_config(config.env, config.recipe_name, **{name: getattr(config, name) for name in (*FREE, "seed")})
+    name, own = resolve(config.env), config.rules
+    rules = default_rules(name)
+    if isinstance(rules, GymRules) and isinstance(own, GymRules):  # the environment may need its arguments
+        rules = dataclasses.replace(rules, env_kwargs=own.env_kwargs, wrappers=own.wrappers)
+    same = {name: getattr(config, name) for name in (*FREE, "seed")}
+    usual = dataclasses.replace(_usual_config(name, rules, config.recipe_name, None), **same)
     protocol = {} if config.protocol == usual.protocol else {"protocol": config.protocol}
     usual = dataclasses.replace(usual, protocol=config.protocol, rules=PROTOCOLS.get(config.protocol, usual.rules))
     before, now = flat(to_json(usual)), flat(to_json(config))
     parts = {slot: now[slot] for slot in PARTS if now[slot] != before[slot]}
     before = flat(to_json(dataclasses.replace(usual, recipe=exchange(usual.recipe, parts))))
+    before = {name: value for name, value in before.items() if name.partition(".")[0] not in _AROUND.values()}
     return protocol | parts | {name: now[name] for name in now if now[name] != before.get(name, ...)}
 
 
 def user_code(config: Config) -> list[str]:
-    """Parts and φ that are the user's own, as my_module:MyHead; the environment is not among them."""
+    """Parts, φ and wrappers that are the user's own, as my_module:MyHead; the environment is not among them."""
     settings = flat(to_json(config))
-    return [name for name in (settings[slot] for slot in (*PARTS, "phi.kind")) if ":" in name]
+    names = [*(settings[slot] for slot in (*PARTS, "phi.kind")), *settings.get("wrapper", ())]
+    return [name for name in names if ":" in name]
 
 
 def options_of(settings: dict[str, Any]) -> str:
     """Settings as they are typed: --head quantile --head.atoms 50."""
     words: list[str] = []
     for name, value in settings.items():
-        words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+        values = value if isinstance(value, list) else [value]
+        separate = name == _AROUND["wrappers"]
+        words += (
+            [word for item in values for word in (f"--{name}", item)] if separate else [f"--{name}", *map(str, values)]
+        )
     return shlex.join(words)
 
 
@@ -201,7 +332,18 @@ def to_json(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-_OPTIONS = {"recipe_name": "recipe"}  # settings whose option has another name
+_AROUND = {"env_kwargs": "env-kwargs", "wrappers": "wrapper"}  # rules that are options of their own, if they are given
+
+
+def _around(name: str, given: Any) -> dict[str, Any]:
+    """["size=7"] as {"env-kwargs.size": "7"}, wrappers as a list; nothing if there are none."""
+    texts = [text for text in given if isinstance(text, str)] if isinstance(given, list) else []
+    if name == _AROUND["wrappers"]:
+        return {name: texts} if texts else {}
+    return {f"{name}.{key}": value for key, _, value in (text.partition("=") for text in texts)}
+
+
+OPTION_NAMES = {"recipe_name": "recipe"}  # settings whose option has another name
 
 
 def upgraded(value: Any) -> Any:
@@ -222,8 +364,10 @@ def flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         slot = prefix.removesuffix(".")
         if isinstance(item, dict):
             settings |= flat(item, prefix if name == "recipe" else f"{prefix}{option(name)}.")
+        elif name in _AROUND:
+            settings |= _around(_AROUND[name], item)
         elif name != "class":
-            settings[prefix + _OPTIONS.get(name, option(name))] = item
+            settings[prefix + OPTION_NAMES.get(name, option(name))] = item
         elif slot in PARTS:
             settings[slot] = next((choice for choice, cls in PARTS[slot].items() if json_name(cls) == item), item)
     return settings

@@ -19,9 +19,9 @@ from c2d.agents.agent import Agent
 from c2d.agents.rollout import FrameStack
 from c2d.config import default_config
 from c2d.envs.make import make
-from c2d.recipes.user_code import TRUSTED
 from c2d.training import reward_unit
 from c2d.training.session import Session
+from c2d.user_code import TRUSTED
 
 LARGE = "tests.envs.large_rewards:LargeCartPole"
 STEPS, DECAY, GAMES, GAMMA = 15_000, 3_000, 10, 0.99

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["C2D_CONFIG_DIR"] = "/nonexistent"  # nobody's trusted modules
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # let Ray use 127.0.0.1
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ.setdefault("RAY_worker_niceness", "0")  # the tests that run in parallel wait for its processes
@@ -15,7 +16,7 @@ from hypothesis import settings
 
 from c2d import native
 from c2d.recipes.part import PARTS
-from c2d.recipes.user_code import TRUSTED
+from c2d.user_code import TRUSTED
 
 torch.set_num_threads(1)
 settings.register_profile("same", derandomize=True, database=None, deadline=None)

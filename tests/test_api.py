@@ -1,8 +1,10 @@
 """Training, loading and looking into an agent from Python."""
 
+import functools
 from dataclasses import replace
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -12,10 +14,13 @@ from setuptools.config.pyprojecttoml import read_configuration
 import c2d
 from c2d.agents.agent import Agent
 from c2d.agents.build import build_network, build_phi
+from c2d.envs.names import GIVEN
 from c2d.envs.spec import EnvSpec
 from c2d.recipes.parts import Conjugated, Mlp, Nature
 from c2d.recipes.recipe import Recipe
 from c2d.training.passport import versions
+from c2d.types import Phi
+from tests.envs.user_envs import Scripted
 from tests.training.short_runs import short_config
 
 SPEC = EnvSpec("gym/x", "gym", (4,), "float32", 1, 3, 1)
@@ -72,7 +77,7 @@ def test_paths_of_any_kind(tmp_path):
 def test_values_of_a_wrong_type_are_named(change, message, tmp_path):
     with pytest.raises(c2d.UserError, match=message):
         c2d.train(replace(short_config("gym/CartPole-v1", tmp_path / "run"), **change), progress=False)
-    with pytest.raises(c2d.UserError, match="not None"):
+    with pytest.raises(c2d.UserError, match="an object of type NoneType"):
         c2d.train(None)
     assert not (tmp_path / "run").exists()
 
@@ -171,3 +176,81 @@ def test_looking_leaves_no_trace():
     agent.act(obs)
     agent.distribution(obs)
     assert agent.to_bytes() == before
+
+
+class LocalEnv(Scripted):
+    def __init__(self, reward=1.0):
+        super().__init__()
+        self.rewards = (reward,)
+
+
+def make_local(reward=1.0):
+    return LocalEnv(reward)
+
+
+class Doubled(gymnasium.Wrapper):
+    def step(self, action):
+        obs, reward, *rest = self.env.step(action)
+        return obs, 2 * reward, *rest
+
+
+@pytest.mark.parametrize("given", [LocalEnv, make_local])
+def test_a_class_or_a_function_is_an_environment(given, tmp_path):
+    config = c2d.default_config(given, env_kwargs={"reward": 3.0}, wrappers=[Doubled], run_dir=str(tmp_path / "run"))
+    assert config.env == f"gym/{__name__}:{given.__name__}"
+    assert config.rules.env_kwargs == ("reward=3.0",) and config.rules.wrappers == (f"{__name__}:Doubled",)
+    schedule = replace(config.recipe.schedule, steps_per_iteration=40, random_history=20, replay_capacity=100)
+    config = replace(config, iterations=1, tensorboard=False, recipe=replace(config.recipe, schedule=schedule))
+    assert c2d.train(config, progress=False).records[0]["mean_score"] == 4 * 6.0
+    assert c2d.load(tmp_path / "run").spec.name == config.env
+
+
+def test_a_local_class_is_an_environment_in_this_process_only(tmp_path):
+    class Inner(LocalEnv):
+        pass
+
+    name = c2d.default_config(Inner).env
+    assert c2d.make(Inner, None, seed=0).reset().frame.shape == (3,)
+    GIVEN.pop(name.removeprefix("gym/"))
+    with pytest.raises(c2d.UserError, match="was passed from Python, by a script, notebook or function"):
+        c2d.default_config(name)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (lambda: LocalEnv(), "the environment is a lambda, which has no name to record a run under"),
+        (LocalEnv(), "the environment is an object of type LocalEnv; accepted: a name, a class, or a function"),
+        (functools.partial(LocalEnv, 2.0), "an object of type partial; accepted"),
+    ],
+)
+def test_what_has_no_name_is_no_environment(given, message):
+    for call in (c2d.default_config, c2d.train, lambda env: c2d.make(env, None, 0)):
+        with pytest.raises(c2d.UserError, match=message):
+            call(given)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("learning_rate", "recipe.optim.learning_rate"), ("lr", "recipe.optim.learning_rate"),
+     ("iteration", "iterations"), ("batch_size", "recipe.schedule.batch_size")],
+)  # fmt: skip
+def test_an_unknown_field_gets_a_suggestion(name, hint):
+    for call in (c2d.default_config, c2d.train):
+        with pytest.raises(c2d.UserError, match=f"has no field \"{name}\"; accepted: env, .* Did you mean '{hint}'"):
+            call("gym/CartPole-v1", **{name: 3})
+
+
+def test_train_takes_fields_of_the_config(tmp_path):
+    config = short_config("gym/CartPole-v1", tmp_path / "run", iterations=2)
+    result = c2d.train(config, progress=False, seed=7, iterations=1)
+    assert len(result.records) == 1 and result.run_dir.read_config().seed == 7
+
+
+def test_a_phi_of_an_imported_module_may_be_named(tmp_path):
+    config = short_config("gym/CartPole-v1", tmp_path / "run", iterations=1)
+    phi = replace(config.recipe.phi, kind=f"{__name__}:CUBE_ROOT")
+    assert c2d.train(replace(config, recipe=replace(config.recipe, phi=phi)), progress=False).state == "finished"
+
+
+CUBE_ROOT = Phi(lambda x: x.sign() * x.abs() ** (1 / 3), lambda y: y**3)

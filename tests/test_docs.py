@@ -20,11 +20,12 @@ DOCS = Path(__file__).parent.parent / "docs"
 def test_the_python_page_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / "python.md").read_text(), flags=re.DOTALL)
-    assert len(blocks) == 5
-    names: dict[str, object] = {}
+    assert len(blocks) == 6
+    names: dict[str, object] = {"__name__": "page"}
     for block in blocks:
         exec(compile(block, "docs/python.md", "exec"), names)
     printed = capsys.readouterr().out
+    assert "('length=1.0',)" in printed
     assert "finished True" in printed and "scaled_h" in printed and re.search(r"action ([01]) \1\n", printed)
     assert re.search(r"score \d+\.0 after \d+ steps", printed)
     assert names["law"].probs.sum(-1).round(4).tolist() == [1.0, 1.0]
@@ -37,7 +38,7 @@ def test_the_page_on_own_parts_runs(tmp_path, monkeypatch, capsys, own_modules):
     module, others = [], []
     for kind, block in re.findall(r"```(python|console)\n(.*?)```", page, flags=re.DOTALL):
         (module if block.startswith("# my_parts.py") else others).append((kind, block))
-    assert len(module) == 5 and len(others) == 7
+    assert len(module) == 6 and len(others) == 8
     Path("my_parts.py").write_text("\n\n".join(block for _, block in module))
     small = ["--schedule.random-history", "100", "--tensorboard", "False", "--threads", "1"]
     for kind, block in others:

@@ -22,11 +22,11 @@ from c2d.nets.network import Encoder, ValueNetwork, initialize
 from c2d.recipes import parts as spec
 from c2d.recipes.part import PARTS, EncoderSpec, part_name
 from c2d.recipes.recipe import Recipe
-from c2d.recipes.user_code import is_user_code
 from c2d.replay.buffer import Replay
 from c2d.replay.ring import compressed
 from c2d.returns.phi import in_units
 from c2d.types import Phi
+from c2d.user_code import is_user_code
 
 
 def build_phi(recipe: Recipe, network: ValueNetwork) -> Phi:

@@ -73,7 +73,7 @@ class EvaluateOptions:
     device: str = "cpu"
     """Device of the network: cpu, cuda or cuda:1."""
     threads: int | None = None
-    """CPU threads for the network. Default: all cores, or 1 for a small network, as for c2d train."""
+    """CPU threads for the network. None: all cores, or 1 for a small network, as for c2d train."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str]) -> None:
     from c2d.evaluation.loaded_run import open_run
     from c2d.evaluation.play import PlaySettings
     from c2d.evaluation.statistics import summarize
-    from c2d.recipes.user_code import trust
+    from c2d.user_code import trust
 
     addons = EvaluationAddons(chosen)
     check_device(chosen.device)

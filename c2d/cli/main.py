@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "quickstart": ("c2d.cli.quickstart", "train on a small game for a few minutes and check that it learns"),
     "train": ("c2d.cli.train", "train an agent on a game"),
     "resume": ("c2d.cli.resume", "resume a run from its last checkpoint"),
+    "trust": ("c2d.cli.train:trust_modules", "let commands in this directory import a module of your own"),
     "recipes": ("c2d.cli.recipes", "list the algorithms, or compare two of them"),
     "sweep": ("c2d.cli.sweep", "run recipes × environments × seeds, here or on a cluster"),
     "ablate": ("c2d.cli.sweep:ablate", "run a recipe without each of its ingredients"),

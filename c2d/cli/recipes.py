@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import inspect
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 
-from c2d.cli.settings import options
+from c2d.cli.settings import help_texts, options
 from c2d.errors import UserError
 from c2d.formatting import text_table
 
@@ -90,7 +86,7 @@ def _compare(names: tuple[str, ...], env: str) -> None:
 def _list_parts(own: tuple[str, ...]) -> None:
     """Every slot with its parts, as they are declared."""
     from c2d.recipes.part import PARTS, SLOTS, check_declaration
-    from c2d.recipes.user_code import imported, trust
+    from c2d.user_code import imported, trust
     from c2d.validation import limits, option
 
     for name in own:
@@ -116,21 +112,6 @@ def _first_line(cls: type) -> str:
 def _choices(cls: type, field: str) -> str:
     hint = get_type_hints(cls)[field]
     return ", ".join(map(str, get_args(hint))) if get_origin(hint) is Literal else ""
-
-
-def help_texts(cls: type) -> dict[str, str]:
-    """The docstrings under the fields of a class and its bases; none where there is no source."""
-    texts: dict[str, str] = {}
-    for base in reversed(cls.__mro__[:-1]):
-        try:
-            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        except (OSError, TypeError, SyntaxError, ValueError):
-            continue
-        for field, text in pairwise(getattr(tree, "body", [])):
-            value = text.value.value if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) else None
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(value, str):
-                texts[field.target.id] = " ".join(value.split())
-    return texts
 
 
 def _flat(recipe: Any) -> dict[str, Any]:

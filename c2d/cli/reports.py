@@ -71,9 +71,11 @@ class ReportOptions:
 def report(arguments: Sequence[str]) -> None:
     chosen = options(ReportOptions, list(arguments), "c2d report", _REPORT)
     _check_report(chosen)
+    from c2d.reporting.local_runs import run_directories
     from c2d.reporting.page import write
     from c2d.reporting.report import ReportRequest, build_report
 
+    run_directories(list(map(Path, chosen.runs)))  # rejects what is none before anything is printed
     print(f"c2d report | {_first_line(chosen)}", flush=True)
     document = build_report(
         ReportRequest(

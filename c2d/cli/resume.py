@@ -13,12 +13,13 @@ from pathlib import Path
 import tyro
 
 from c2d.cli.settings import options, parse, peek, take_trust
+from c2d.cli.train import with_environment_options
 from c2d.config import Config, validate
 from c2d.envs.names import require_trusted_env
 from c2d.errors import UserError
 from c2d.files import kind_of
 from c2d.formatting import printable, text_table
-from c2d.recipes.user_code import trust
+from c2d.user_code import trust
 
 USAGE = """usage: c2d resume RUN [--iterations N] [--env NAME] [--trust NAME] [--fork NEW_RUN] [settings]
 
@@ -32,7 +33,7 @@ Resume a run from its last checkpoint, as if it had never stopped. RUN is a dire
   --trust MODULE:CLASS
                      likewise for your own part, such as a head; can be given several times
   --fork NEW_RUN     leave RUN unchanged and continue in a new directory; then every other setting may change too,
-                     such as --optim.learning-rate (c2d train --help lists them)"""
+                     such as --optim.learning-rate (c2d train --help-all lists them)"""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -82,7 +83,8 @@ def read(words: list[str]) -> tuple[Config, Path]:
     if not source.is_dir():
         raise UserError(f"{source} is not a directory; accepted: a run directory written by `c2d train`")
     before = read_old(source)
-    require_trusted_env(before.env, env)
+    require_trusted_env(before.env, env, rules=before.rules)
+    before, words = with_environment_options(before, words)
     trust(peek(words, "--phi.kind")[0] or "")
     config = parse(dataclasses.replace(before, run_dir=str(target or source)), words, prog="c2d resume RUN")
     validate(config)

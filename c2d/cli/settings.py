@@ -2,29 +2,117 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
+import inspect
 import io
+import itertools
 import re
+import shutil
+import textwrap
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import tyro
 
-from c2d.config import Config, flat, to_json
+from c2d.config import OPTION_NAMES, Config, flat, similar_setting, to_json, unknown_setting
 from c2d.envs.protocols import Rules
 from c2d.errors import UserError
 from c2d.recipes.part import PARTS, SLOTS
 from c2d.recipes.recipe import Recipe
-from c2d.recipes.user_code import trust
+from c2d.user_code import trust
 from c2d.validation import option
 
 Options = TypeVar("Options")
 
 
 def parse(config: Config, arguments: list[str], prog: str = "c2d train ENV") -> Config:
-    """Apply `--setting value` pairs. `--help` explains each setting with the defaults of this config."""
+    """Apply `--setting value` pairs. `--help-all` explains each setting with the defaults of this config."""
+    if {"-h", "--help"} & set(arguments):
+        print(short_help(config, prog))
+        raise SystemExit(0)
+    arguments = ["--help" if word == "--help-all" else word for word in arguments]
     return options(Config, [config.env, *arguments], prog=prog, description=_description(config), default=config)
+
+
+_INTRODUCTION = """Train an agent. Times are in agent steps unless stated otherwise; defaults depend on ENV and recipe.
+
+ENV: an Atari game (breakout, ALE/Breakout-v5), minatar/breakout, gym/CartPole-v1 or another registered environment, \
+toy/bimodal, or your own class as my_package.my_module:MyEnv."""
+
+# The settings that `c2d train --help` shows, as far as the run has them.
+_MAIN = (
+    "recipe", "iterations", "schedule.steps-per-iteration", "seed", "run-dir", "envs", "device", "threads", "n-step",
+    "head.atoms", "optim.learning-rate", "schedule.gamma", "schedule.batch-size", "schedule.replay-capacity",
+    "schedule.random-history", "schedule.epsilon-min", "schedule.epsilon-decay-steps", "schedule.update-period",
+    "schedule.target-period",
+)  # fmt: skip
+
+
+# What is read before the settings, because it decides which there are.
+_ELSEWHERE = [
+    ("--protocol", "Atari rules by name: c2d-paper, dopamine or dopamine-2024"),
+    ("--env-kwargs.NAME", "Argument of a Gymnasium environment: --env-kwargs.size 7"),
+    ("--wrapper", "Your wrapper around the environment, my_module:wrap; can be given several times"),
+    ("--config", "Start from the config.json of a run; other settings change it"),
+    ("--trust", "Your own code that the config names, my_module:MyHead; can be given several times"),
+]
+
+
+def short_help(config: Config, prog: str) -> str:
+    """The main settings of a run, in a sentence each; the others by number."""
+    now, helps = flat(to_json(config)), dict(_helps(config))
+    rows = []
+    for name in (name for name in _MAIN if name in now):
+        sentence = re.split(r"(?<!\.)[.;] ", f"{helps[name]} ")[0].rstrip()
+        rows.append((f"--{name}", sentence + (f" (default: {now[name]})" if now[name] is not None else "")))
+    rows += [(f"--{slot}", f"{', '.join(PARTS[slot])} (default: {now[slot]})") for slot in SLOTS]
+    rows += _ELSEWHERE
+    width = max(len(name) for name, _ in rows) + 4
+    columns = max(shutil.get_terminal_size().columns, width + 40)
+
+    def wrapped(text: str, first: str = "", later: str = "") -> str:
+        return textwrap.fill(text, columns, initial_indent=first, subsequent_indent=later, break_on_hyphens=False)
+
+    return "\n".join(
+        [
+            f"usage: {prog} [--setting value ...]",
+            *(f"\n{wrapped(part)}" for part in _INTRODUCTION.split("\n\n")),
+            "",
+            *(wrapped(about, f"  {name}".ljust(width), " " * width) for name, about in rows),
+            "",
+            # ENV and the names of parts are not among them
+            f"{prog} --help-all explains all {len(now) - 1 - len(PARTS)} settings and what the parts are.",
+        ]
+    )
+
+
+def _helps(settings: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """(setting, its docstring), as far as there are docstrings."""
+    texts = help_texts(type(settings))
+    for field in dataclasses.fields(settings):
+        value, name = getattr(settings, field.name), OPTION_NAMES.get(field.name, option(field.name))
+        if dataclasses.is_dataclass(value):
+            yield from _helps(value, "" if field.name == "recipe" else f"{prefix}{name}.")
+        else:
+            yield prefix + name, texts.get(field.name, "")
+
+
+def help_texts(cls: type) -> dict[str, str]:
+    """The docstrings under the fields of a class and its bases; none where there is no source."""
+    texts: dict[str, str] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        try:
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        except (OSError, TypeError, SyntaxError, ValueError):
+            continue
+        for field, text in pairwise(getattr(tree, "body", [])):
+            value = text.value.value if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) else None
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(value, str):
+                texts[field.target.id] = " ".join(value.split())
+    return texts
 
 
 def _description(config: Config) -> str:
@@ -34,12 +122,10 @@ def _description(config: Config) -> str:
         f"  --{slot}: {about}; {', '.join(PARTS[slot])} (default: {now[slot]})" for slot, about in SLOTS.items()
     )
     return (
-        "Train an agent. Times are in agent steps unless stated otherwise; defaults depend on ENV and recipe.\n\n"
-        "ENV: an Atari game (breakout, ALE/Breakout-v5), minatar/breakout, gym/CartPole-v1 or another registered "
-        "environment, toy/bimodal, or your own class as my_package.my_module:MyEnv.\n\n"
-        "--config FILE: start from the config.json of a run; other settings change it.\n\n"
-        "Each part of the recipe can be exchanged and then has its own settings. Your own part is my_module:MyHead "
-        f"(docs/extending.md).\n{parts}"
+        f"{_INTRODUCTION}\n\n"
+        + "\n".join(f"  {name}: {about}" for name, about in _ELSEWHERE)
+        + "\n\nEach part of the recipe can be exchanged and then has its own settings. "
+        f"Your own part is my_module:MyHead (docs/extending.md).\n{parts}"
     )
 
 
@@ -50,13 +136,14 @@ def options(
 
     A switch alone, `--dry-run`, means `--dry-run True`.
     """
-    complaints, switches = io.StringIO(), _switches(cls, default)
+    complaints, known = io.StringIO(), dict(_settings(cls, default))
+    _check_names(known, arguments, prog, default)
     try:
         with contextlib.redirect_stderr(complaints):
             return tyro.cli(
                 cls,
                 default=tyro.MISSING_NONPROP if default is None else default,
-                args=_switched(switches, arguments),
+                args=_spelled(known, arguments),
                 prog=prog,
                 description=description,
                 config=(tyro.conf.FlagConversionOff, tyro.conf.AvoidSubcommands),
@@ -64,15 +151,38 @@ def options(
     except SystemExit as exit:
         if not exit.code:
             raise
-        complaint = _one_line(complaints.getvalue())
-        raise UserError(_misread_switch(switches, arguments, complaint) or complaint) from None
+        raise UserError(_reworded(_one_line(complaints.getvalue()), known, arguments)) from None
 
 
-def _switches(cls: Any, default: Any) -> set[str]:
-    names = [field.name for field in dataclasses.fields(cls) if field.type in ("bool", bool, "bool | None")]
-    if isinstance(default, Config):  # settings within its parts
-        names += [name for name, value in flat(to_json(default)).items() if isinstance(value, bool)]
-    return {"--" + name.replace("_", "-") for name in names}
+def _settings(cls: Any, default: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(option, type) of every option of a dataclass, and of the dataclasses within `default`."""
+    for name, hint in get_type_hints(cls, include_extras=True).items():
+        notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+        if {tyro.conf.Positional, tyro.conf.Fixed} & {note for note in notes if not hasattr(note, "aliases")}:
+            continue
+        named = next((note for note in notes if hasattr(note, "aliases")), None)
+        own = prefix + (option(name) if named is None or named.name is None else named.name)
+        value = getattr(default, name, None)
+        if dataclasses.is_dataclass(value):
+            yield from _settings(type(value), value, f"{own}." if own else "")
+        else:
+            yield f"--{own}", _plain(hint)
+            yield from ((alias, _plain(hint)) for alias in (named and named.aliases) or ())
+
+
+def _plain(hint: Any) -> Any:
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def _check_names(known: dict[str, Any], arguments: list[str], prog: str, default: Any) -> None:
+    """Reject an option that does not exist: where there is one of that name, or what may be meant."""
+    for word in arguments:
+        name = option(word.partition("=")[0])
+        if word.startswith("--") and name not in known and name != "--help":
+            if isinstance(default, Config):
+                raise unknown_setting(name, default)
+            hint = similar_setting(name[2:], [other[2:] for other in known], dashes="--")
+            raise UserError(f'unknown option "{name}"; accepted: those in {prog} --help{"." * bool(hint)}{hint}')
 
 
 def all_switches() -> set[str]:
@@ -83,20 +193,74 @@ def all_switches() -> set[str]:
     return {f"--{prefix}{option(field.name)}" for prefix, field in fields if str(field.type).startswith("bool")}
 
 
-def _misread_switch(switches: set[str], arguments: list[str], complaint: str) -> str | None:
-    """A better message if the complaint is about the word after a switch."""
-    for word, value in pairwise(arguments):
-        if word in switches and complaint == f"Unrecognized options: {value}":
-            return f'{word} is "{value}"; accepted: True, False'
-    return None
-
-
-def _switched(switches: set[str], arguments: list[str]) -> list[str]:
+def _spelled(known: dict[str, Any], arguments: list[str]) -> list[str]:
+    """The arguments with `True` after a switch that stands alone, and with True, False and None in whatever case."""
     spelled: list[str] = []
     for place, word in enumerate(arguments, 1):
-        alone = word in switches and arguments[place : place + 1] not in (["True"], ["False"])
-        spelled += [word, "True"] if alone else [word]
+        name, equals, value = word.partition("=")
+        before = option(spelled[-1]) if spelled and spelled[-1].startswith("--") else ""
+        if equals and name.startswith("--"):
+            spelled.append(f"{name}={_constant(known.get(option(name)), value)}")
+        else:
+            spelled.append(_constant(known.get(before), word))
+        following = arguments[place : place + 1]
+        valued = bool(following) and following[0].lower() in _CONSTANTS
+        if option(word) in known and _is_switch(known[option(word)]) and not valued:
+            spelled.append("True")
     return spelled
+
+
+_CONSTANTS = {"true": "True", "false": "False", "none": "None"}
+
+
+def _constant(hint: Any, word: str) -> str:
+    """`true` as `True`, where that is a value of the option."""
+    constant = _CONSTANTS.get(word.lower(), word)
+    kinds = get_args(hint) or (hint,)
+    fits = (bool in kinds) if constant in ("True", "False") else (type(None) in kinds and str not in kinds)
+    return constant if fits else word
+
+
+def _is_switch(hint: Any) -> bool:
+    return bool in (get_args(hint) or (hint,))
+
+
+def _reworded(complaint: str, known: dict[str, Any], arguments: list[str]) -> str:
+    """What tyro says of a value, in the form of this project's errors."""
+    named = re.search(r"(?:parsing|for argument) '?(--[a-z0-9.-]+)", complaint)
+    if named and named[1] in known:
+        values = " ".join(_values_of(named[1], arguments))
+        accepted = _accepted(known[named[1]])
+        return f'{named[1]} is "{values}"; accepted: {accepted}' if values else f"{named[1]} needs a value: {accepted}"
+    if unread := re.fullmatch(r"Unrecognized options: (\S+).*", complaint):
+        for before, word in pairwise(arguments):
+            if word == unread[1] and option(before) in known and _is_switch(known[option(before)]):
+                return f'{option(before)} is "{word}"; accepted: {_accepted(known[option(before)])}'
+        return f'"{unread[1]}" is one word too many; settings have the form --name value'
+    return complaint
+
+
+def _values_of(name: str, arguments: list[str]) -> list[str]:
+    """The words after the last `--name`."""
+    values: list[str] = []
+    for place, word in enumerate(arguments):
+        if option(word.partition("=")[0]) == name:
+            rest = itertools.takewhile(lambda later: not later.startswith("--"), arguments[place + 1 :])
+            values = [word.partition("=")[2]] if "=" in word else list(rest)
+    return values
+
+
+_WORDS = {int: "a whole number", float: "a number", bool: "True, False", type(None): "None", str: "text"}
+
+
+def _accepted(hint: Any) -> str:
+    """The values of an option, in words."""
+    arguments = get_args(hint)
+    if get_origin(hint) is Literal:
+        return ", ".join(map(str, arguments))
+    if get_origin(hint) is tuple:
+        return {int: "whole numbers", float: "numbers"}.get(arguments[0], "words") + ", separated by blanks"
+    return ", ".join(map(_accepted, arguments)) if arguments else _WORDS.get(hint, "another value")
 
 
 def peek(arguments: list[str], flag: str, remove: bool = False) -> tuple[str | None, list[str]]:
@@ -126,6 +290,6 @@ def _one_line(text: str) -> str:
     words = " ".join(re.sub(r"[│╭╮╰╯─]+|-{5,}", " ", plain).split())
     for tail in ("Argument helptext:", "For full helptext"):
         words = words.partition(tail)[0].strip()
-    for title in ("Parsing error ", "Value error ", "Unrecognized options "):
+    for title in ("Parsing error ", "Value error ", "Unrecognized options ", "Missing argument ", "Invalid choice "):
         words = words.removeprefix(title)
     return words

@@ -24,21 +24,21 @@ class _Execution:
     """How and where to run."""
 
     workers: int | None = None
-    """Runs at the same time. Default: as many as fit into cores, GPUs and memory."""
+    """Runs at the same time. None: as many as fit into cores, GPUs and memory."""
     threads: int = 1
     """CPU threads per run. Two runs with one thread each are faster than one run with two."""
     gpus_per_run: float = 0.0
     """Share of a GPU per run: 0.25 puts four runs on each GPU."""
     device: str | None = None
-    """Device of the networks. Default: cuda if --gpus-per-run is given, else cpu."""
+    """Device of the networks. None: cuda if --gpus-per-run is given, else cpu."""
     address: str | None = None
-    """HOST:PORT of a Ray cluster. Default: the environment variable RAY_ADDRESS, else embedded Ray on this machine."""
+    """HOST:PORT of a Ray cluster. None: the environment variable RAY_ADDRESS, else embedded Ray on this machine."""
     retries: int = 3
     """How often a run restarts from its last checkpoint after its process or node died."""
     budget: str | None = None
     """Stop after this time, such as 6h or 30min, with everything saved; rerun the command to resume."""
     rate: float | None = None
-    """Agent steps per second of one run, for the forecast. Default: measured in the directory, else reference rates."""
+    """Agent steps per second of one run, for the forecast. None: measured in the directory, else reference rates."""
     keep_replay: bool = True
     """Keep the checkpoint of a finished run with its replay, so that it can be trained further. False saves disk."""
     ship: bool = False
@@ -61,9 +61,9 @@ class _Sweep(_Execution):
     envs: Annotated[str, tyro.conf.arg(aliases=["--env"])] = ""
     """Environments, separated by commas; patterns such as minatar/* or atari/* (the paper's 55 games)."""
     seeds: str = ""
-    """How many seeds (3 means 1, 2 and 3), or which: 4,5. Default: the plan's, else 3."""
+    """How many seeds (3 means 1, 2 and 3), or which: 4,5. Empty: the plan's, else 3."""
     iterations: int | None = None
-    """Iterations of each run. Default: the plan's, else that of `c2d train`."""
+    """Iterations of each run. None: the plan's, else that of `c2d train`."""
     steps: int | None = None
     """Agent steps of each run, rounded up to whole iterations; instead of --iterations."""
     protocol: str | None = None
@@ -72,7 +72,7 @@ class _Sweep(_Execution):
     """Settings of every run, names as in `c2d train`: optim.learning-rate=1e-4, one or more after each --set.
     Several values, separated by commas, give one run each."""
     out: str | None = None
-    """Directory for the runs. Default: runs/PLAN."""
+    """Directory for the runs. None: runs/PLAN."""
     cost: bool = False
     """Show the cost of the plan on 1, 8 and 64 GPUs at assumed rates, or at --rate; run nothing."""
 
@@ -92,7 +92,7 @@ class _Retry(_Execution):
     directory: tyro.conf.Positional[str] = ""
     """The directory of a sweep."""
     failed: bool = False
-    """Only runs that failed. Default: all unfinished runs."""
+    """Only runs that failed, not all unfinished ones."""
     envs: str = ""
     """Your own environment classes that the runs use: code is never imported because a file names it."""
     phi: str | None = None
@@ -164,7 +164,7 @@ def _plan(chosen: _Sweep) -> Plan:
 
 def _trust(chosen: _Sweep) -> None:
     """Code that the command line names may be imported."""
-    from c2d.recipes.user_code import trust
+    from c2d.user_code import trust
 
     for name in (*chosen.trust, *(str(value) for values in _settings(chosen).values() for value in values)):
         trust(name)
@@ -277,11 +277,11 @@ def _retry(words: list[str]) -> None:
     chosen = options(_Retry, words, "c2d sweep retry", "Retry the failed runs, or all unfinished ones.")
     if not chosen.directory:
         raise UserError("no sweep given; accepted: c2d sweep retry DIR --failed, the directory of a sweep")
-    from c2d.recipes.user_code import trust
     from c2d.sweep.directory import runs_to_retry
     from c2d.sweep.forecast import Rates
     from c2d.sweep.plan import split_names
     from c2d.sweep.run_sweep import SweepRequest, run_sweep
+    from c2d.user_code import trust
 
     for name in (*chosen.trust, chosen.phi or ""):
         trust(name)

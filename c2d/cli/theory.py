@@ -273,10 +273,10 @@ def _number(value: float) -> str:
 
 def typed_phi(text: str, eps: float, beta: float) -> tuple[Any, Any, Any, tuple[float, float] | None]:
     """φ from a name, a formula or my_module:my_phi. -> φ on arrays; on tensors `to` and `back` (or None); J, or None"""
-    from c2d.recipes.user_code import imported, trust
     from c2d.returns.phi import KINDS
     from c2d.theory.homeomorphism import from_callables, from_phi, named, on_arrays, parse_formula
     from c2d.types import Phi
+    from c2d.user_code import imported, trust
 
     if text in KINDS:
         phi = KINDS[text](beta, eps)

@@ -18,13 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from c2d.envs.protocols import GymRules
+from c2d.envs.names import GIVEN
+from c2d.envs.protocols import GymRules, as_arguments
 from c2d.envs.spec import ActionLog, EnvSpec, ReplayMismatch
 from c2d.errors import UserError, did_you_mean
 from c2d.types import GameEnd, ResetFrame, Step
+from c2d.user_code import imported, require_trusted
 
 ACCEPTED = "a Box with 1 dimension, an image [H, W], [H, W, C] or [C, H, W], Discrete, MultiBinary or MultiDiscrete"
 MAX_CHANNELS = 16  # the last axis of an image is its channels if it is at most this long and not longer than the first
+_NEW = ("env_kwargs", "wrappers")  # rules that are in the passport, and so in its hash, only if they are given
 _MAX_REWARD = float(np.finfo(np.float32).max)
 
 Converter = Callable[[Any], np.ndarray]
@@ -41,7 +44,7 @@ class GymnasiumEnv:
         self.rules = rules
         self._name = f"gym/{key}"
         self._seed = seed
-        self._env = build(key)
+        self._env = wrapped(build(key, rules.arguments), rules.wrappers)
         self._first_action, actions = action_range(self._env.action_space, self._name)
         self._convert, shape, dtype = observation_converter(self._env.observation_space, self._name)
         self.spec = EnvSpec(
@@ -54,6 +57,8 @@ class GymnasiumEnv:
             frames_per_step=1,
             action_names=tuple(str(self._first_action + action) for action in range(actions)),
         )
+        self._limits = declared_limits(self._env.observation_space)
+        self.outside: str | None = None  # the first observation that left its declared range, in words
         self._moves = ActionLog()
         self._episode = 0
         self._steps = 0
@@ -107,7 +112,23 @@ class GymnasiumEnv:
         if frame.dtype != np.uint8 and not np.isfinite(frame).all():
             value = frame[~np.isfinite(frame)][0]
             raise BadEnvironment(f"{self._where()}: the observation contains {value}; accepted: finite numbers")
+        if self._limits is not None and self.outside is None:
+            self._check_limits(np.asarray(observation), *self._limits)
         return frame
+
+    def _check_limits(self, observation: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+        if (observation >= low).all() and (observation <= high).all():
+            return
+        observation, low, high = (values.astype(np.float64) for values in (observation, low, high))
+        slack = 1e-5 * np.maximum(1.0, np.abs(observation))  # rounding
+        wrong = np.argwhere((observation < low - slack) | (observation > high + slack))
+        if len(wrong):
+            place = tuple(wrong[0].tolist())
+            at = ", ".join(map(str, place))
+            self.outside = (
+                f"{self._where()}: the observation leaves its declared Box: {observation[place]:g} at [{at}], where it "
+                f"is {low[place]:g} to {high[place]:g}; observations are used all the same, and this is said once"
+            )
 
     def _where(self) -> str:
         return f"{self._name}, episode {self._episode}, step {self._steps}"
@@ -131,7 +152,7 @@ class GymnasiumEnv:
 
         return {
             "env": self._name,
-            **asdict(self.rules),
+            **{name: value for name, value in asdict(self.rules).items() if name not in _NEW or value},
             "actions": list(self.spec.action_names),
             "observation_space": str(self._env.observation_space),
             "own_limit_steps": getattr(self._env.spec, "max_episode_steps", None),
@@ -162,27 +183,48 @@ class GymnasiumEnv:
         self._env.close()
 
 
-def build(key: str) -> Any:
+def build(key: str, arguments: dict[str, Any] | None = None) -> Any:
     """The environment with this id or class name. It renders to arrays where it can, without a window."""
     try:
         import gymnasium
         from gymnasium.envs.registration import load_env_creator
     except ImportError:
         raise UserError("this environment needs Gymnasium: pip install gymnasium") from None
+    arguments = arguments or {}
     module, colon, name = key.partition(":")
+    if key in GIVEN:
+        return _construct(GIVEN[key], key, arguments)
     if colon:
-        imported = _import(module)
+        loaded = _import(module)
         if not re.search(r"-v[0-9]+$", name):
-            return _construct(imported, name, key)
+            return _construct(_attribute(loaded, name, key), key, arguments)
         key = name  # importing the module registered the id
     try:
         entry = gymnasium.spec(key).entry_point
-        options = _render_mode(load_env_creator(entry) if isinstance(entry, str) else entry)
-        return gymnasium.make(key, disable_env_checker=True, **options)
+        creator = load_env_creator(entry) if isinstance(entry, str) else entry
+        _check_arguments(creator, f"gym/{key}", arguments, also=("max_episode_steps",))
+        return gymnasium.make(key, disable_env_checker=True, **(_render_mode(creator) | arguments))
     except gymnasium.error.DependencyNotInstalled as error:
         raise UserError(f"gym/{key} needs a package that is not installed: {_one_line(error)}") from None
     except (gymnasium.error.Error, ImportError) as error:
         raise UserError(f'Gymnasium cannot make "{key}": {_one_line(error)}') from None
+    except Exception as error:
+        if not arguments or isinstance(error, UserError):
+            raise
+        raise UserError(f"gym/{key} failed when called {_call(arguments)}: {_describe(error)}") from None
+
+
+def wrapped(env: Any, wrappers: tuple[str, ...]) -> Any:
+    """The environment in the user's wrappers, which the user must have named."""
+    for name in wrappers:
+        require_trusted(name, "a wrapper", python="default_config(..., wrappers=[...])")
+        wrapper = GIVEN[name] if name in GIVEN else imported(name, "wrapper")
+        try:
+            env = wrapper(env)
+        except Exception as error:
+            raise UserError(f'wrapper "{name}" failed when called with the environment: {_describe(error)}') from None
+        _require_interface(env, f'what wrapper "{name}" returns')
+    return env
 
 
 def _import(module: str) -> Any:
@@ -197,29 +239,68 @@ def _import(module: str) -> Any:
         raise UserError(f'importing "{module}" failed: {_describe(error)}') from None
 
 
-def _construct(module: Any, name: str, key: str) -> Any:
+def _attribute(module: Any, name: str, key: str) -> Any:
+    if name in vars(module):
+        return getattr(module, name)
+    if module.__name__ == "__main__" or "<locals>" in name:
+        raise UserError(
+            f'"{key}" was passed from Python, by a script, notebook or function, and exists only there; '
+            "put it into a module to use it elsewhere"
+        )
     classes = [item for item, value in vars(module).items() if inspect.isclass(value)]
-    if name not in vars(module):
-        raise UserError(f'"{module.__name__}" has no "{name}".{did_you_mean(name, classes)}')
-    creator = getattr(module, name)
+    raise UserError(f'"{module.__name__}" has no "{name}".{did_you_mean(name, classes)}')
+
+
+def _construct(creator: Any, key: str, arguments: dict[str, Any]) -> Any:
     if not callable(creator):
         raise UserError(f'"{key}" is not a class or a function that returns an environment')
+    _check_arguments(creator, f'"{key}"', arguments)
     try:
-        env = creator(**_render_mode(creator))
+        env = creator(**(_render_mode(creator) | arguments))
     except Exception as error:
-        raise UserError(f'"{key}" failed when called without arguments: {_describe(error)}') from None
-    required = ("action_space", "observation_space", "reset", "step")
-    missing = [name for name in required if not hasattr(env, name)]
-    if missing:
-        raise UserError(f'"{key}" is not a Gymnasium environment: it lacks {", ".join(missing)}')
-    if not _accepts(env.reset, "seed"):
-        raise UserError(f'"{key}" has a reset without `seed`; accepted: reset(*, seed=None, options=None)')
+        missing = "; give arguments as --env-kwargs.NAME VALUE" if _needs_arguments(creator) and not arguments else ""
+        raise UserError(f'"{key}" failed when called {_call(arguments)}: {_describe(error)}{missing}') from None
+    _require_interface(env, f'"{key}"')
     return env
 
 
+def _require_interface(env: Any, what: str) -> None:
+    required = ("action_space", "observation_space", "reset", "step")
+    missing = [name for name in required if not hasattr(env, name)]
+    if missing:
+        raise UserError(f"{what} is not a Gymnasium environment: it lacks {', '.join(missing)}")
+    if not _accepts(env.reset, "seed"):
+        raise UserError(f"{what} has a reset without `seed`; accepted: reset(*, seed=None, options=None)")
+
+
+def _check_arguments(creator: Any, what: str, arguments: dict[str, Any], also: tuple[str, ...] = ()) -> None:
+    """Reject an argument that the environment does not have."""
+    names = [p.name for p in _parameters(creator) if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    for name in arguments:
+        if not _accepts(creator, name) and name not in also:
+            accepted = ", ".join(names) or "none"
+            hint = did_you_mean(name, names)
+            raise UserError(f'{what} has no argument "{name}"; accepted: {accepted}{"." * bool(hint)}{hint}')
+
+
+def _needs_arguments(creator: Any) -> bool:
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return any(p.default is p.empty and p.kind in kinds for p in _parameters(creator))
+
+
+def _call(arguments: dict[str, Any]) -> str:
+    return f"with {', '.join(as_arguments(arguments))}" if arguments else "without arguments"
+
+
+def _parameters(function: Any) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # of some compiled functions
+        return [inspect.Parameter("arguments", inspect.Parameter.VAR_KEYWORD)]
+
+
 def _accepts(function: Any, name: str) -> bool:
-    parameters = inspect.signature(function).parameters.values()
-    return any(p.name == name or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+    return any(p.name == name or p.kind is inspect.Parameter.VAR_KEYWORD for p in _parameters(function))
 
 
 def _render_mode(creator: Any) -> dict[str, Any]:
@@ -251,8 +332,22 @@ def action_range(space: Any, name: str) -> tuple[int, int]:
     from gymnasium.spaces import Discrete
 
     if not isinstance(space, Discrete):
-        raise UserError(f"{name} has the action space {space}; accepted: Discrete")
+        raise UserError(
+            f"{name} has the action space {space}; accepted: Discrete. A wrapper that numbers the actions helps: "
+            "--wrapper my_module:wrap (docs/extending.md#an-environment)"
+        )
     return int(space.start), int(space.n)
+
+
+def declared_limits(space: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """The bounds of a Box, if observations of its type can leave them."""
+    from gymnasium.spaces import Box
+
+    if not isinstance(space, Box) or not (np.isfinite(space.low).any() or np.isfinite(space.high).any()):
+        return None
+    if space.dtype == np.uint8 and not space.low.any() and (space.high == 255).all():
+        return None
+    return space.low, space.high
 
 
 def observation_converter(space: Any, name: str) -> tuple[Converter, tuple[int, ...], np.dtype[Any]]:
@@ -278,7 +373,9 @@ def observation_converter(space: Any, name: str) -> tuple[Converter, tuple[int, 
         return convert, shape, dtype
     shape_note = f" of shape {space.shape}" if getattr(space, "shape", None) else ""
     kind = type(space).__name__
-    raise UserError(f"{name} has the observation space {kind}{shape_note}; accepted: {ACCEPTED}")
+    flatten = ". A wrapper makes a vector of it: --wrapper gymnasium.wrappers:FlattenObservation"
+    hint = flatten if kind in ("Dict", "Tuple") else ""
+    raise UserError(f"{name} has the observation space {kind}{shape_note}; accepted: {ACCEPTED}{hint}")
 
 
 def _vector(observation: Any) -> np.ndarray:

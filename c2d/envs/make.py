@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from c2d.envs.names import EnvName, resolve
-from c2d.envs.protocols import PROTOCOLS, AtariRules, GymRules, MinAtarRules, Rules
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from c2d.envs.names import EnvName, name_of, resolve
+from c2d.envs.protocols import PROTOCOLS, AtariRules, GymRules, MinAtarRules, Rules, as_arguments
 from c2d.envs.spec import Environment, EnvSpec
 from c2d.errors import UserError
 
@@ -41,6 +45,16 @@ def spec_of(name: str | EnvName, rules: Rules | None = None) -> EnvSpec:
         environment.close()
 
 
+def with_arguments(name: EnvName, rules: Rules, env_kwargs: Mapping[str, Any], wrappers: Sequence[str]) -> Rules:
+    """The rules with arguments of the environment, and with wrappers around it."""
+    if not env_kwargs and not wrappers:
+        return rules
+    if not isinstance(rules, GymRules) or name.key.startswith("toy/"):
+        accepted = "a registered Gymnasium environment, or a class as my_package.my_module:MyEnv"
+        raise UserError(f"--env-kwargs and --wrapper do not fit {name.canonical}; accepted: {accepted}")
+    return replace(rules, env_kwargs=as_arguments(env_kwargs), wrappers=tuple(wrappers))
+
+
 def _resolved(name: str | EnvName, rules: Rules | None) -> tuple[EnvName, Rules]:
     name = resolve(name) if isinstance(name, str) else name
     rules = default_rules(name) if rules is None else rules
@@ -53,9 +67,9 @@ def _resolved(name: str | EnvName, rules: Rules | None) -> tuple[EnvName, Rules]
     return name, rules
 
 
-def make(name: str | EnvName, rules: Rules | None, seed: int) -> Environment:
-    """One environment. Only the packages of its family are imported."""
-    name, rules = _resolved(name, rules)
+def make(name: str | EnvName | Callable[..., Any], rules: Rules | None, seed: int) -> Environment:
+    """One environment, by its name or by a class or function of your own. Only its family's packages are imported."""
+    name, rules = _resolved(name if isinstance(name, EnvName) else name_of(name), rules)
     if isinstance(rules, AtariRules):
         from c2d.envs.atari import AtariEnv
 

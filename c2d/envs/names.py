@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from c2d.envs.games import GAMES
+from c2d.envs.protocols import GymRules, Rules
 from c2d.envs.spec import Family
 from c2d.errors import UserError, did_you_mean
 from c2d.formatting import alphanumeric
+from c2d.user_code import is_trusted
 
 MINATAR_GAMES: tuple[str, ...] = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 ACCEPTED = (
@@ -52,14 +55,48 @@ def resolve(text: str) -> EnvName:
     raise _unknown("environment", text, ACCEPTED, _nearest(text))
 
 
-def require_trusted_env(in_file: str, named: str | None, flag: str = "--env ") -> None:
-    """Raises UserError if a file names a class of the user's own, my_module:MyEnv, that the user did not name too."""
+def must_be_named(env: str, rules: Rules) -> bool:
+    """Whether a file with this environment is used only if the user names the environment too.
+
+    So it is with a class of the user's own, and with arguments that may be paths or name code.
+    """
+    return ":" in env.removeprefix("gym/") or any(set("/\\:") & set(text) for text in _arguments(rules))
+
+
+def _arguments(rules: Rules | None) -> tuple[str, ...]:
+    return rules.env_kwargs if isinstance(rules, GymRules) else ()
+
+
+def require_trusted_env(in_file: str, named: str | None, flag: str = "--env ", rules: Rules | None = None) -> None:
+    """Raises UserError if a file has an environment that must be named, and the user did not name it."""
     own = in_file.removeprefix("gym/")
-    if ":" in own and (named is None or named.removeprefix("gym/") != own):
+    if ":" in own and is_trusted(own):
+        return
+    if must_be_named(in_file, rules or GymRules()) and (named is None or named.removeprefix("gym/") != own):
+        once = f", or once for this directory: c2d trust {own.partition(':')[0]}" if ":" in own else ""
+        what = f"{own}, code that is imported" if ":" in own else f"{own} with {', '.join(_arguments(rules))}, used"
         raise UserError(
-            f"this run trains on {own}, code that is imported only if you name it yourself; "
-            f"if you trust it, add {flag}{own}"
+            f"this run trains on {what} only if you name it yourself; if you trust it, add {flag}{own}{once}"
         )
+
+
+GIVEN: dict[str, Any] = {}  # classes and functions that were passed from Python, by their names
+
+
+def name_of(given: Any, what: str = "environment") -> str:
+    """A name as it is; a class or a function by its own, under which it is found again in this process."""
+    if isinstance(given, str):
+        return given
+    accepted = f"accepted: a name, a class, or a function that returns a new {what}"
+    name = getattr(given, "__qualname__", None)
+    if not callable(given) or name is None:
+        raise UserError(f"the {what} is an object of type {type(given).__name__}; {accepted}")
+    if "<lambda>" in name:
+        raise UserError(
+            f"the {what} is a lambda, which has no name to record a run under; {accepted} (def make(): ...)"
+        )
+    GIVEN[f"{given.__module__}:{name}"] = given
+    return f"{given.__module__}:{name}"
 
 
 def _atari_key(text: str) -> str:

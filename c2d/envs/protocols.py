@@ -5,8 +5,12 @@ The docstrings under the fields are the help texts of the command line.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
+
+import tyro
 
 from c2d.errors import UserError
 from c2d.validation import COUNT, FRACTION, UNITS_OR_0, between
@@ -146,8 +150,60 @@ class GymRules:
     stack: Annotated[int, between(1, 1_000)] = 1
     """Observations the agent sees at once: the newest one and those before it."""
 
+    env_kwargs: Annotated[tuple[str, ...], tyro.conf.Fixed, tyro.conf.Suppress] = ()
+    """Arguments of the environment, in order and as text: ("goal=left", "size=7"). `--env-kwargs.size 7` gives one."""
+
+    wrappers: Annotated[tuple[str, ...], tyro.conf.Fixed, tyro.conf.Suppress] = ()
+    """Wrappers around it, the innermost first: ("my_module:wrap",). `--wrapper my_module:wrap` gives one."""
+
     def __post_init__(self) -> None:
         _check_common(self.truncation, self.stack, self.cap_steps)
+        for text in self.env_kwargs:
+            name, equals, _ = text.partition("=")
+            if not equals or not name.isidentifier():
+                raise UserError(f'"{text}" is no argument of an environment; accepted: such as --env-kwargs.size 7')
+        for wrapper in self.wrappers:
+            if ":" not in wrapper:
+                raise UserError(f'--wrapper is "{wrapper}"; accepted: my_package.my_module:wrap')
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the environment is called with."""
+        return {name: argument_value(text) for name, _, text in (pair.partition("=") for pair in self.env_kwargs)}
+
+
+def as_arguments(arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """Arguments as `GymRules.env_kwargs` has them; their order does not matter."""
+    return tuple(f"{name}={argument_text(name, value)}" for name, value in sorted(arguments.items()))
+
+
+_CONSTANTS = {"True": True, "False": False, "None": None}
+
+
+def argument_value(text: str) -> Any:
+    """What the text of an argument stands for: 7, 0.5, True, None, [1, 2], or the text itself."""
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def argument_text(name: str, value: Any) -> str:
+    """The inverse; raises UserError for values that a file cannot hold."""
+    if isinstance(value, bool | None):
+        return str(value)
+    try:
+        text = value if isinstance(value, str) else json.dumps(value)
+        text = text if argument_value(text) == value else json.dumps(value)
+        if argument_value(text) == value:
+            return text
+    except (TypeError, ValueError):
+        pass
+    raise UserError(
+        f"the environment's argument {name} is {value!r:.80}; accepted: numbers, text, True, False, None, lists"
+    )
 
 
 Rules = AtariRules | MinAtarRules | GymRules

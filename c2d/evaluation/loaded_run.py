@@ -12,6 +12,7 @@ from c2d.api import load
 from c2d.config import Config, validate
 from c2d.envs.make import make
 from c2d.envs.names import require_trusted_env, resolve
+from c2d.envs.protocols import GymRules
 from c2d.envs.spec import Environment
 from c2d.errors import UserError
 from c2d.files import kind_of
@@ -74,11 +75,13 @@ def open_run(path: str | Path, env: str | None = None, device: str = "cpu", cap_
         raise UserError(f"{path} is not a run directory: it does not exist or is a file")
     config = _config(run_dir)
     if env is None:
-        require_trusted_env(config.env, env)
+        require_trusted_env(config.env, env, rules=config.rules)
     if cap_steps is not None:
         config = replace(config, rules=replace(config.rules, cap_steps=cap_steps))
     steps, iterations = _trained(run_dir)
     name = resolve(config.env if env is None else env).canonical
+    if name != config.env and isinstance(config.rules, GymRules):  # they are arguments of the other one
+        config = replace(config, rules=replace(config.rules, env_kwargs=()))
     return LoadedRun(run_dir, config, load(path, device), name, steps, iterations)
 
 

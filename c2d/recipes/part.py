@@ -20,7 +20,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from c2d.errors import UserError, unknown_name
-from c2d.recipes.user_code import imported, is_user_code, require_trusted
+from c2d.user_code import imported, is_user_code, require_trusted
 from c2d.validation import NOT_NEGATIVE, POSITIVE
 
 if TYPE_CHECKING:

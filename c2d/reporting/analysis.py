@@ -31,7 +31,7 @@ from c2d.reporting.run_statistics import (
     replicate,
     resolvable,
 )
-from c2d.reporting.scores import COMMON, NOMINAL, Convention, Dataset, common_length, normalize
+from c2d.reporting.scores import COMMON, NOMINAL, Convention, Dataset, common_length, frame_count, normalize
 
 Array = NDArray[np.float64]
 Interval = tuple[float, float] | None
@@ -254,16 +254,16 @@ def align(dataset: Dataset, scoring: ScoringOptions, at: float | None = None) ->
     frames = _frames(dataset, own, games) if at is None else at
     covered = {agent: dataset.covered(agent, games, frames, scoring.convention) for agent in own}
     notes = [
-        f"{agent} is left out: it has no score at {frames:g}M frames ({_reach(dataset, agent, games)})"
+        f"{agent} is left out: it has no score at {frame_count(frames)} frames ({_reach(dataset, agent, games)})"
         for agent in own
         if not covered[agent]
     ]
     together, shared = _sharing({agent: some for agent, some in covered.items() if some}, games, notes)
     if not together:
-        raise NoScores(f"none of your Atari runs has a score at {frames:g}M frames: {'; '.join(notes)}")
+        raise NoScores(f"none of your Atari runs has a score at {frame_count(frames)} frames: {'; '.join(notes)}")
     for agent in together:
         if lacking := [game for game in games if game not in covered[agent]]:
-            notes.append(f"{agent} has no score at {frames:g}M frames on {_some(lacking)}")
+            notes.append(f"{agent} has no score at {frame_count(frames)} frames on {_some(lacking)}")
     if len(shared) < len(games):
         notes.append(f"compared on the games that all of your agents share: {_some(shared)}")
     notes += _shorter(dataset, together, shared, frames, scoring.convention)
@@ -329,10 +329,11 @@ def _aligned(
     for count, names in absent.items():
         source = "" if at_nominal or dataset.has_curves else f". {CURVE_SOURCES}"
         notes.append(
-            f"left out at {frames:g}M frames, with scores on {count} of {len(games)} games: {', '.join(names)}{source}"
+            f"left out at {frame_count(frames)} frames, with scores on {count} of {len(games)} games: "
+            f"{', '.join(names)}{source}"
         )
     if not complete:
-        raise UserError(f"no agent has scores at {frames:g}M frames: {'; '.join(notes)}")
+        raise UserError(f"no agent has scores at {frame_count(frames)} frames: {'; '.join(notes)}")
     return Alignment(Analysis(dataset, tuple(complete), tuple(games), frames, scoring), tuple(notes))
 
 
@@ -355,7 +356,7 @@ def _shorter(
 ) -> list[str]:
     """Notes on your runs that do not reach the point of comparison."""
     return [
-        f"{run.source} stops at {run.length:g}M frames and is not used at {frames:g}M"
+        f"{run.source} stops at {frame_count(run.length)} frames and is not used at {frame_count(frames)}"
         for agent in own
         for game in games
         for run in dataset.runs_of(agent, game)

@@ -45,7 +45,7 @@ def read_local_runs(paths: Iterable[Path]) -> tuple[list[LocalRun], list[str]]:
     """Read run directories, or directories of them. Notes name what was skipped, duplicate, unfinished or different."""
     notes: list[str] = []
     found: list[RunRecords] = []
-    for path in _directories(list(paths)):
+    for path in run_directories(list(paths)):
         try:
             records, damage = read_tolerantly(path)
             _check(records)
@@ -67,7 +67,7 @@ def read_local_runs(paths: Iterable[Path]) -> tuple[list[LocalRun], list[str]]:
     ), notes
 
 
-def _directories(paths: list[Path]) -> list[Path]:
+def run_directories(paths: list[Path]) -> list[Path]:
     """Each run directory once. A directory without records stands for the runs in it."""
     found: dict[Path, Path] = {}
     for path in paths:

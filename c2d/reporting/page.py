@@ -25,6 +25,7 @@ from c2d.files import write_atomically
 from c2d.formatting import finite_for_json
 from c2d.reporting.analysis import Analysis, IntervalEstimate
 from c2d.reporting.run_statistics import TITLES
+from c2d.reporting.scores import frame_count
 
 Cell = str | float | int | None
 
@@ -307,7 +308,7 @@ def overview(analysis: Analysis, other_rules: Sequence[str] = ()) -> Table:
         data.append((agent, kind, len(analysis.games), int(counts.min()), int(counts.max()), rules))
     return Table(
         "agents",
-        f"Agents compared at {analysis.frames:g}M frames, and their runs per game.",
+        f"Agents compared at {frame_count(analysis.frames)} frames, and their runs per game.",
         ("agent", "from", "games", "runs per game", "rules vs. yours"),
         tuple(rows),
         ("agent", "from", "games", "runs_min", "runs_max", "rules"),
@@ -322,7 +323,7 @@ def aggregate_table(analysis: Analysis) -> Table:
         data += [(agent, name, estimates[name].point, *_ends(estimates[name])) for name in TITLES]
     return Table(
         "aggregates",
-        f"Human-normalized scores over {len(analysis.games)} games at {analysis.frames:g}M frames, "
+        f"Human-normalized scores over {len(analysis.games)} games at {frame_count(analysis.frames)} frames, "
         "with 95 % intervals (stratified bootstrap over runs).",
         ("agent", *TITLES.values()),
         tuple(rows),
@@ -362,7 +363,7 @@ def rank_table(analysis: Analysis) -> Table:
     return Table(
         "ranks",
         f"On how many of {len(analysis.games)} games an agent's mean score has each rank "
-        f"at {analysis.frames:g}M frames (1 is best; ties share the better rank).",
+        f"at {frame_count(analysis.frames)} frames (1 is best; ties share the better rank).",
         ("agent", "mean rank", *map(str, places)),
         tuple((a, f"{analysis.mean_rank(a):.2f}", *(str(analysis.ranks[a][p]) for p in places)) for a in order),
         ("agent", "mean_rank", *(f"rank_{p}" for p in places)),

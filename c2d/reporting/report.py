@@ -32,7 +32,7 @@ from c2d.reporting.local_runs import (
 )
 from c2d.reporting.page import Report, Section, Table, format_estimate, game_title
 from c2d.reporting.run_statistics import TITLES, beyond_chance, games_needed, seeds_needed, seeds_of_both
-from c2d.reporting.scores import NOMINAL, REFERENCE_TABLES, Dataset, convention, reference
+from c2d.reporting.scores import NOMINAL, REFERENCE_TABLES, Dataset, convention, frame_count, reference
 from c2d.reporting.sections import PAPER_GAMES, SectionBuilder, SectionOptions, other_sections
 
 _LENGTHS = (
@@ -153,7 +153,7 @@ def _settings(chosen: ScoringOptions) -> dict[str, Any]:
 
 def _fact(chosen: ScoringOptions, games: int, frames: float) -> str:
     return (
-        f"Compared on {plural(games, 'game')} at {frames:g}M frames. Scores: convention "
+        f"Compared on {plural(games, 'game')} at {frame_count(frames)} frames. Scores: convention "
         f"`{chosen.convention.name}`, {chosen.convention.words}; normalized by the reference scores "
         f"`{chosen.references}` (0: random play, 1: human tester; `--references` accepts "
         f"{', '.join(REFERENCE_TABLES)}).{_LENGTHS if frames >= NOMINAL else ''}"
@@ -174,7 +174,7 @@ def on_atari(aligned: Alignment, other_rules: Sequence[str] = ()) -> list[str]:
     analysis = aligned.analysis
     starred = {agent: f"{agent} *" if agent in other_rules else agent for agent in analysis.agents}
     lines = [
-        f"at {analysis.frames:g}M frames on {_list([game_title(game) for game in analysis.games])}; "
+        f"at {frame_count(analysis.frames)} frames on {_list([game_title(game) for game in analysis.games])}; "
         f"scores: {analysis.scoring.convention.words}, normalized by {analysis.scoring.references}",
         "",
         *text_table(

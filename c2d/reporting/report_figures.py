@@ -243,16 +243,23 @@ _POINTS = 70  # per line of a panel
 
 
 def learning_curves(
-    dataset: Dataset, agents: Sequence[str], games: Sequence[str], last: float, window: float, titles: dict[str, str]
+    dataset: Dataset,
+    agents: Sequence[str],
+    games: Sequence[str],
+    last: float,
+    window: float,
+    titles: dict[str, str],
+    own_ends: bool = False,
 ) -> Figure:
-    """Moving averages: lines are means over seeds, bands the range of the seeds."""
+    """Moving averages: lines are means over seeds, bands the range of the seeds. `own_ends`: of each panel."""
     figure, axes, small = _grid(len(games))
     drawn = line_styles(agents)
     unit, name = (1.0, "million frames") if last >= 1 else (1e3, "thousand frames")
     for axis, game in zip(axes, games, strict=False):
         for agent in agents:
             _curve(axis, dataset.runs_of(agent, game), last, window, unit, drawn[agent], small)
-        _dress(axis, titles.get(game, game), last * unit, small)
+        longest = max((run.length for agent in agents for run in dataset.runs_of(agent, game)), default=last)
+        _dress(axis, titles.get(game, game), (min(last, longest) if own_ends else last) * unit, small)
     return _finish(figure, axes, len(games), drawn, f"Mean training score against {name}", small)
 
 

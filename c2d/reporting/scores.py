@@ -90,6 +90,11 @@ class RunCurve:
         )
 
 
+def frame_count(millions: float) -> str:
+    """ "199M", "2.5M", "80,000": to stand before the word frames."""
+    return f"{millions:g}M" if millions >= 0.1 else f"{millions * 1e6:,.0f}"
+
+
 def common_length(runs: Sequence[RunCurve]) -> float:
     """Millions of frames at which to compare runs: what all finished runs (or all, if none is finished) have reached.
 

@@ -6,6 +6,7 @@ scores, your agents against each other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,7 +37,7 @@ from c2d.reporting.page import (
     score_table,
 )
 from c2d.reporting.report_figures import files
-from c2d.reporting.scores import CHECKPOINTS, COMMON, NOMINAL, Dataset
+from c2d.reporting.scores import CHECKPOINTS, COMMON, NOMINAL, Dataset, frame_count
 
 PAPER_GAMES = ("centipede", "demonattack", "doubledunk", "tennis")  # images/strongweak.svg of github.com/bjliaa/c2d
 SMOOTHING = 5.0  # millions of frames: learning curves are smoothed as in the paper, whatever the convention
@@ -92,10 +93,11 @@ class SectionBuilder:
         without = f" No interval: {', '.join(lone)} (a game has only one run)." if lone else ""
         return Section(
             "aggregates",
-            f"Aggregate metrics at {analysis.frames:g}M frames",
-            f"Human-normalized scores over {_games(len(analysis.games))} at {analysis.frames:g}M frames. Bars are "
-            f"95 % intervals (stratified bootstrap over runs, {analysis.scoring.replications:,} replications); lines "
-            f"are estimates. Optimality gap: mean shortfall below the human score; lower is better.{without}",
+            f"Aggregate metrics at {frame_count(analysis.frames)} frames",
+            f"Human-normalized scores over {_games(len(analysis.games))} at {frame_count(analysis.frames)} frames. "
+            "Bars are 95 % intervals (stratified bootstrap over runs, "
+            f"{analysis.scoring.replications:,} replications); "
+            f"lines are estimates. Optimality gap: mean shortfall below the human score; lower is better.{without}",
             files(report_figures.aggregates(analysis)),
             (aggregate_table(analysis), overview(analysis, self.options.other_rules)),
         )
@@ -108,7 +110,7 @@ class SectionBuilder:
         return Section(
             "profile",
             "Performance profile, and IQM over training",
-            f"Left: fraction of runs whose human-normalized score at {analysis.frames:g}M frames exceeds τ "
+            f"Left: fraction of runs whose human-normalized score at {frame_count(analysis.frames)} frames exceeds τ "
             f"(τ = 1: the human tester). Right: interquartile mean over training. {_BAND}{self._sparse()}",
             files(report_figures.profile_and_progress(analysis, progress)),
             missing=self._lacking(progress),
@@ -232,8 +234,9 @@ class SectionBuilder:
                     yield Section(
                         name,
                         f"{ours} minus {theirs}, game by game",
-                        f"Difference of mean human-normalized scores at {self.analysis.frames:g}M frames, colored by "
-                        "who is ahead; thin lines are 95 % intervals. Linear scale up to ±1, logarithmic beyond.",
+                        f"Difference of mean human-normalized scores at {frame_count(self.analysis.frames)} frames, "
+                        "colored by who is ahead; thin lines are 95 % intervals. Linear scale up to ±1, "
+                        "logarithmic beyond.",
                         files(report_figures.differences(gaps, ours, theirs, self.titles)),
                         (difference_table(gaps, ours, theirs, name),),
                     )
@@ -296,23 +299,24 @@ def other_sections(
         sections = [_curves(own, agents, games, longest, window)]
         for number, game in enumerate(games, 1):
             analysis = align_environment(own, game, scoring, notes)
-            sections += [] if analysis is None else [_environment(analysis, game, number, numbers)]
+            sections += [] if analysis is None else [_environment(analysis, game, number, numbers, window)]
     return sections
 
 
 def _curves(dataset: Dataset, agents: Sequence[str], games: Sequence[str], last: float, window: float) -> Section:
-    figure = report_figures.learning_curves(dataset, agents, games, last, window, {})
+    figure = report_figures.learning_curves(dataset, agents, games, last, window, {}, own_ends=True)
     return Section(
         "curves-elsewhere",
         "Learning curves on other environments",
         f"Mean score of complete training episodes, moving averages over {window * 1e6:,.0f} frames. Lines are means "
-        "over seeds, bands the range from the lowest to the highest seed. There are no published agents here.",
+        "over seeds, bands the range from the lowest to the highest seed; each panel ends with its longest run. There "
+        "are no published agents here.",
         files(figure),
     )
 
 
-def _environment(analysis: Analysis, game: str, number: int, numbers: dict[str, Any]) -> Section:
-    """Your agents on one environment, at the frames that all runs have reached."""
+def _environment(analysis: Analysis, game: str, number: int, numbers: dict[str, Any], of_curves: float) -> Section:
+    """Your agents on one environment, at the frames that all runs have reached. `of_curves`: their window."""
     rows, data = [], []
     for agent in analysis.agents:
         values = analysis.raw(agent, analysis.frames)[:, 0]
@@ -320,10 +324,12 @@ def _environment(analysis: Analysis, game: str, number: int, numbers: dict[str, 
         rows.append((agent, f"{values.mean():.2f}", "–" if spread is None else f"{spread:.2f}", str(len(values))))
         data.append((agent, float(values.mean()), spread, len(values)))
     where = f"{game} at {analysis.frames * 1e6:,.0f} frames"
+    window = analysis.scoring.convention.window
+    unlike = f", which the curves average over {of_curves * 1e6:,.0f}" if not math.isclose(window, of_curves) else ""
     table = Table(
         f"scores-elsewhere-{number}",
-        f"Raw scores on {where}, averaged over the last {analysis.scoring.convention.window * 1e6:,.0f}: mean and "
-        "standard deviation (n − 1) over seeds.",
+        f"Raw scores on {where}, averaged over the last {window * 1e6:,.0f}{unlike}: mean and standard deviation "
+        "(n − 1) over seeds.",
         ("agent", "mean", "std", "seeds"),
         tuple(rows),
         ("agent", "mean", "std", "seeds"),

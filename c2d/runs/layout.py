@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from c2d.config import Config, read_config, to_json, user_code
+from c2d.envs.names import must_be_named
 from c2d.envs.spec import EnvSpec, Family
 from c2d.errors import UserError
 from c2d.files import (
@@ -109,7 +110,7 @@ class RunDir:
     def command(self, verb: str, config: Config) -> str:
         """The shell command for this run. The user's own code must be named again, or it is not imported."""
         own = config.env.removeprefix("gym/")
-        words = ["c2d", verb, str(self.path), *(["--env", own] if ":" in own else [])]
+        words = ["c2d", verb, str(self.path), *(["--env", own] if must_be_named(own, config.rules) else [])]
         return shlex.join([*words, *(word for name in user_code(config) for word in ("--trust", name))])
 
     def foreign(self, name: str) -> bool:

@@ -293,7 +293,7 @@ def runs_to_retry(
         if name not in names:
             continue
         own = row.config.env.removeprefix("gym/")
-        require_trusted_env(row.config.env, own if own in named_envs else None, flag="--envs ")
+        require_trusted_env(row.config.env, own if own in named_envs else None, "--envs ", row.config.rules)
         config = replace(row.config, threads=threads, device=device)
         validate(config)
         runs.append(PlannedRun(row.variant, config, spec_of(config.env, config.rules)))

@@ -20,7 +20,6 @@ from typing import Any
 from c2d.agents.build import available_memory
 from c2d.config import to_json
 from c2d.errors import UserError
-from c2d.recipes.user_code import TRUSTED
 from c2d.sweep.directory import SweepDir
 from c2d.sweep.display import BUDGET_USED, RunProgress, State, SweepProgress
 from c2d.sweep.embedded_ray import private_directory
@@ -28,6 +27,7 @@ from c2d.sweep.forecast import ResourceEstimate
 from c2d.sweep.options import LOOPBACK, SweepOptions
 from c2d.sweep.transfer import RunReceiver, read_run_file, transfer_order
 from c2d.sweep.worker import RunWorker, WorkerReport, WorkerRequest
+from c2d.user_code import TRUSTED
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_worker_niceness", "0")  # of an embedded Ray: the same priority as `c2d train`

@@ -17,12 +17,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from c2d.config import FREE, Checkpointing, Config, default_config, flat, from_json, to_json, validate
+from c2d.config import FREE, Checkpointing, Config, default_config, flat, from_json, similar_setting, to_json, validate
 from c2d.envs.games import BENCHMARK
-from c2d.envs.make import spec_of
+from c2d.envs.make import spec_of, with_arguments
 from c2d.envs.names import MINATAR_GAMES, resolve
+from c2d.envs.protocols import GymRules, argument_value
 from c2d.envs.spec import EnvSpec
-from c2d.errors import UserError, did_you_mean, unknown_name
+from c2d.errors import UserError, unknown_name
 from c2d.recipes import parts
 from c2d.recipes.part import PARTS
 from c2d.recipes.recipe import Recipe, exchange
@@ -107,7 +108,7 @@ def multiply(plan: Plan, directory: Path, threads: int = 1, device: str = "cpu")
         for variant, chosen in cases:
             config = errors.attempt(_config, plan, base, variant, chosen)
             if config is not None:
-                unseeded.append(PlannedRun(variant_name(variant.name, chosen), config, base.spec))
+                unseeded.append(PlannedRun(variant_name(variant.name, chosen), config, _spec(base, config)))
     errors.raise_if_any(plan.name)
     return _with_seeds(plan, unseeded, {"threads": threads, "device": device}, directory)
 
@@ -168,15 +169,16 @@ def _env_configs(plan: Plan, envs: Sequence[str], errors: _ErrorCollector) -> li
 def _config(plan: Plan, base: _EnvConfig, variant: Variant, chosen: Settings) -> Config | None:
     if variant.recipe not in RECIPES:
         return None  # already reported
-    config = replace(
-        base.config,
-        recipe_name=variant.recipe,
-        tensorboard=False,
-        checkpoint=Checkpointing(keep=1),
-        recipe=variant.change(adapt(find(variant.recipe), base.spec)),
-    )
     try:
-        config = with_settings(config, {**plan.settings, **variant.settings, **chosen})
+        base, settings = _environment(base, {**plan.settings, **variant.settings, **chosen})
+        config = replace(
+            base.config,
+            recipe_name=variant.recipe,
+            tensorboard=False,
+            checkpoint=Checkpointing(keep=1),
+            recipe=variant.change(adapt(find(variant.recipe), base.spec)),
+        )
+        config = with_settings(config, settings)
         if plan.iterations is not None:
             config = replace(config, iterations=plan.iterations)
         elif plan.steps is not None:
@@ -285,12 +287,34 @@ def with_settings(config: Config, settings: Settings) -> Config:
     return changed
 
 
+def _spec(base: _EnvConfig, config: Config) -> EnvSpec:
+    """That of the environment; with arguments and wrappers its own."""
+    plain = not isinstance(config.rules, GymRules) or not (config.rules.env_kwargs or config.rules.wrappers)
+    return base.spec if plain else spec_of(config.env, config.rules)
+
+
+def _environment(base: _EnvConfig, settings: Settings) -> tuple[_EnvConfig, Settings]:
+    """With `env-kwargs.NAME` and `wrapper` among the settings, that environment; and the other settings."""
+    around = {name: value for name, value in settings.items() if name.partition(".")[0] in ("env-kwargs", "wrapper")}
+    if not around:
+        return base, settings
+    kwargs = {name.partition(".")[2].replace("-", "_"): value for name, value in around.items() if name != "wrapper"}
+    values = {name: argument_value(value) if isinstance(value, str) else value for name, value in kwargs.items()}
+    wrappers = split_names(str(around.get("wrapper", "")))
+    rules = with_arguments(resolve(base.config.env), base.config.rules, values, wrappers)
+    spec = spec_of(base.config.env, rules)
+    rest = {name: value for name, value in settings.items() if name not in around}
+    return _EnvConfig(replace(base.config, rules=rules), spec), rest
+
+
 def _put(tree: dict[str, Any], name: str, value: Value) -> None:
     if name in _ELSEWHERE:
         raise UserError(f'"{name}" is not a setting of a plan; use {_ELSEWHERE[name]}')
     known = set(flat(tree)) - set(_ELSEWHERE) - set(PARTS)
     if name not in known:
-        raise UserError(f'unknown setting "{name}".{did_you_mean(name, known)} `c2d train ENV --help` lists them')
+        raise UserError(
+            f'unknown setting "{name}".{similar_setting(name, known)} `c2d train ENV --help-all` lists them'
+        )
     *path, last = name.replace("-", "_").split(".")
     node = tree if (path or [last])[0] in tree else tree["recipe"]
     for part in path:

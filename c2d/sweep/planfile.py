@@ -16,6 +16,7 @@ settings = { "head" = "quantile", "loss" = "quantile-huber" }
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 from pathlib import Path
@@ -24,8 +25,8 @@ from typing import Any
 from c2d.envs.names import require_trusted_env
 from c2d.errors import UserError, unknown_name
 from c2d.files import read_text
-from c2d.recipes.user_code import TRUSTED
 from c2d.sweep.plan import Plan, Variant, split_names
+from c2d.user_code import is_trusted
 
 SUFFIXES = (".toml", ".yaml", ".yml")
 _MAX_BYTES = 1 << 20
@@ -101,10 +102,21 @@ def _plan(value: Any, stem: str, named_envs: tuple[str, ...]) -> Plan:
 
 
 def _reject_untrusted_code(settings: dict[str, Any], grid: dict[str, tuple[Any, ...]], variants: list[Variant]) -> None:
-    """A φ of the user's own is imported only if the command line names it."""
+    """A φ or a wrapper is imported only if the command line names it, and so it is with arguments that may be paths."""
+    for name, value in itertools.chain(
+        settings.items(),
+        ((name, value) for name, values in grid.items() for value in values),
+        *(v.settings.items() for v in variants),
+    ):
+        own = name.startswith("env-kwargs.") and set("/\\:") & set(str(value))
+        if own or (name == "wrapper" and not all(map(is_trusted, split_names(str(value))))):
+            raise UserError(
+                f"{name} is {value}, used only if you name it yourself; leave it out of the file, and add "
+                f"--set {name}={value}"
+            )
     kinds = [settings.get("phi.kind"), *grid.get("phi.kind", ()), *(v.settings.get("phi.kind") for v in variants)]
     for kind in kinds:
-        if isinstance(kind, str) and ":" in kind and kind not in TRUSTED:
+        if isinstance(kind, str) and ":" in kind and not is_trusted(kind):
             raise UserError(
                 f"φ is {kind}, code that is imported only if you name it yourself; to allow it, add "
                 f"--set phi.kind={kind}"

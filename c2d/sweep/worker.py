@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 from c2d.config import Config, from_json
 from c2d.errors import UserError
 from c2d.files import open_own, read_file
-from c2d.recipes.user_code import TRUSTED
 from c2d.runs.checkpoints import Checkpoints
 from c2d.runs.layout import RunDir
 from c2d.runs.lock import InUse, locked
@@ -28,6 +27,7 @@ from c2d.training.observers import Observer
 from c2d.training.process import keep_memory
 from c2d.training.run import run
 from c2d.training.session import Session
+from c2d.user_code import TRUSTED
 
 _LOCK_TIMEOUT = 60.0  # seconds for the process of a dead node to release the run directory
 

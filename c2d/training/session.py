@@ -146,6 +146,7 @@ class Session:
         self.mismatch: str | None = None  # why the game of a checkpoint could not be resumed
         self.notices: list[tuple[str, bool]] = []  # for whoever runs it: a text, and whether it is a warning
         self._warned = False  # that atoms are saturated
+        self._strayed = False  # that observations leave their range
         self._learning = False
         # of a round that is not complete, because an environment failed:
         self._games: list[FinishedGame] = []  # that ended in it
@@ -185,6 +186,7 @@ class Session:
         if not self.filling:
             self._begin()
             self._choose_unit(reward_unit.find)
+            self._look_for_strays()
 
     def fill_history(self) -> None:
         while self.filling:
@@ -283,9 +285,18 @@ class Session:
         if not self._warned and (text := reward_unit.warning(self.learner, self.replay, extreme)):
             self.notices.append((text, True))
             self._warned = True
+        self._look_for_strays()
         self.iteration += 1
         self.tally = Tally()
         return record
+
+    def _look_for_strays(self) -> None:
+        """Warn, once, if observations of an environment leave the range that it declares."""
+        found = (getattr(stream.env, "outside", None) for stream in self.rollout.streams)
+        text = next((text for text in found if text), None)
+        if text and not self._strayed:
+            self.notices.append((text, True))
+            self._strayed = True
 
     def _churn(self) -> float | None:
         """The share of states, drawn from the replay at the last record, whose greedy action has changed since.

@@ -21,7 +21,6 @@ import numpy as np
 
 from c2d.config import Config, from_json, to_json
 from c2d.errors import UserError
-from c2d.recipes.user_code import TRUSTED
 from c2d.runs.layout import RunDir
 from c2d.runs.reader import canonical_records
 from c2d.training.observers import Observer
@@ -29,6 +28,7 @@ from c2d.training.process import keep_memory
 from c2d.training.run import run
 from c2d.training.session import Session
 from c2d.types import FinishedGame
+from c2d.user_code import TRUSTED
 
 _BATCH = 1_024  # slots of the replay that are read together
 

@@ -138,7 +138,7 @@ class RunIndex:
                 "damage": run.damage,
                 "records": {"count": run.columns.count, "stride": run.columns.stride},
                 "trouble": run.trouble,
-                "checkpoints": checkpoints_of(run),
+                "checkpoints": checkpoints_of(run, settings),
                 "evaluations": self._evaluations(run),
                 "report": report_of(run) is not None,
             }
@@ -236,8 +236,14 @@ def _risk(record: Any) -> dict[str, Any] | None:
     }
 
 
-def checkpoints_of(run: WatchedRun) -> list[dict[str, Any]]:
-    """What can be played: the newest weights, then checkpoints, newest first."""
+def checkpoints_of(run: WatchedRun, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """What can be played: the newest weights, then checkpoints, newest first, by training steps.
+
+    Checkpoints are named by all steps; the random ones before training are made by all environments together.
+    """
+    envs, history = (settings.get(name) for name in ("envs", "schedule.random-history"))
+    together = envs if type(envs) is int and envs > 0 else 1
+    random_steps = -(-history // together) * together if type(history) is int and history > 0 else 0
     found: list[dict[str, Any]] = []
     info = run.root.stat(run.name, layout.WEIGHTS)
     if info is not None:
@@ -245,7 +251,7 @@ def checkpoints_of(run: WatchedRun) -> list[dict[str, Any]]:
     for name in reversed(run.checkpoints):
         info = run.root.stat(run.name, layout.CHECKPOINTS, name, layout.TENSORS)
         if info is not None:
-            found.append({"id": name, "time": info.st_mtime, "steps": int(name)})
+            found.append({"id": name, "time": info.st_mtime, "steps": max(0, int(name) - random_steps)})
     return found
 
 

@@ -28,6 +28,11 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"c2d {__version__}\n"
 
 
+def test_python_m_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "c2d", "trian"], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith('c2d: unknown command "trian"')
+
+
 def test_every_command_has_a_function():
     import importlib
 

@@ -7,7 +7,7 @@ from c2d.cli.train import read
 from c2d.config import validate
 from c2d.recipes.parts import Prioritized, Quantile, RmsProp
 from c2d.recipes.rows import RECIPES
-from c2d.recipes.user_code import TRUSTED
+from c2d.user_code import TRUSTED
 
 
 def refused(capsys, *words):

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from c2d.cli.main import main
-from c2d.recipes.user_code import TRUSTED
 from c2d.runs.lock import locked
 from c2d.sweep.directory import SweepDir
 from c2d.sweep.plan import multiply
+from c2d.user_code import TRUSTED
 from tests.sweep.tiny_plans import TINY, straight, tiny_plan
 
 

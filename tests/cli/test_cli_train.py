@@ -130,6 +130,61 @@ def test_mistakes_get_one_line(words, message, capsys, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--lr", "1"], "unknown setting \"--lr\"; accepted: those in c2d train ENV --help-all. "
+                        "Did you mean '--optim.learning-rate'?"),
+        (["--learning-rate=1"], "Did you mean '--optim.learning-rate'?"),
+        (["--learnng_rate=1"], "Did you mean '--optim.learning-rate'?"),
+        (["--optim.lr", "1"], "Did you mean '--optim.learning-rate'?"),
+        (["--batchsize", "1"], "Did you mean '--schedule.batch-size'?"),
+        (["--checkpoint.every", "1"], "Did you mean '--checkpoint.every-steps' or '--checkpoint.every-minutes'?"),
+        (["--seeds", "1"], "Did you mean '--seed'?"),
+        (["--gpu"], "Did you mean '--device'?"),
+        (["--zzz"], 'unknown setting "--zzz"; accepted: those in c2d train ENV --help-all'),
+        (["--env", "pong"], "the environment stands without an option: c2d train ENV, such as c2d train breakout"),
+        (["--recipe", "c51", "--head.alpha", "3"],
+         "--head.alpha is a setting of --head conjugated, but this run has --head categorical; "
+         "accepted: --head.atoms, --head.v-min, --head.v-max, --head.hidden"),
+        (["--rules.sticky", "0"], "--rules.sticky is a rule of Atari and MinAtar environments, gym/CartPole-v1 is not "
+                                  "one of these; accepted: --rules.cap-steps, --rules.truncation, --rules.stack"),
+        (["--iterations", "ten"], '--iterations is "ten"; accepted: a whole number'),
+        (["--head.atoms", "3.5"], '--head.atoms is "3.5"; accepted: a whole number'),
+        (["--head.alpha=x"], '--head.alpha is "x"; accepted: a number'),
+        (["--optim.clip-norm", "x"], '--optim.clip-norm is "x"; accepted: a number, None'),
+        (["--encoder.widths", "a", "b"], '--encoder.widths is "a b"; accepted: whole numbers, separated by blanks'),
+        (["--initializer", "zeros"], '--initializer is "zeros"; accepted: glorot, fan-in, orthogonal'),
+        (["--head.train-alpha=maybe"], '--head.train-alpha is "maybe"; accepted: True, False'),
+        (["--head.atoms"], "--head.atoms needs a value: a whole number"),
+        (["--seed", "1", "2"], '"2" is one word too many; settings have the form --name value'),
+    ],
+)  # fmt: skip
+def test_settings_that_do_not_exist_and_values_that_do_not_fit(words, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert refused(capsys, "gym/CartPole-v1", *words).endswith(f"{message}\n")
+
+
+def test_constants_may_be_in_lower_case():
+    config = read(["gym/CartPole-v1", "--dueling", "true", "--noisy=FALSE", "--optim.clip-norm", "none"])
+    assert (config.recipe.dueling, config.recipe.noisy, config.recipe.optim.clip_norm) == (True, False, None)
+    assert read(["--dueling", "false", "breakout", "--run-dir", "none"]).run_dir == "none"  # a text stays
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["evaluate", "run", "--game", "3"], "unknown option \"--game\"; accepted: those in c2d evaluate --help. "
+                                             "Did you mean '--games'?"),
+        (["sweep", "--recipe", "c2d"], "Did you mean '--recipes'?"),
+        (["evaluate", "run", "--games", "ten"], '--games is "ten"; accepted: a whole number'),
+    ],
+)  # fmt: skip
+def test_other_commands_answer_alike(words, message, capsys):
+    assert main(words) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("option", "value", "accepted"),
     [
         ("--iterations", "0", "at least 1"),

@@ -25,7 +25,7 @@ def helped(capsys, monkeypatch, *words):
     """Option -> its help text. The page has frames, or blanks in their place."""
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as exit:
-        main(["train", *words, "--help"])
+        main(["train", *words, "--help-all"])
     assert exit.value.code == 0
     lines = []
     for line in re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines():
@@ -45,9 +45,9 @@ def test_help_lists_every_hyperparameter_of_the_paper(capsys, monkeypatch):
 
 def test_help_explains_what_decides_the_settings(capsys):
     with pytest.raises(SystemExit, match="0"):
-        read(["gym/CartPole-v1", "--head", "quantile", "--loss", "quantile-huber", "--help"])
+        read(["gym/CartPole-v1", "--head", "quantile", "--loss", "quantile-huber", "--help-all"])
     text = " ".join(capsys.readouterr().out.split())
-    wanted = ["ENV: an Atari game", "--config FILE: start from", "--encoder: network from the observation"]
+    wanted = ["ENV: an Atari game", "--config: Start from", "--encoder: network from the observation"]
     wanted += ["mlp, impala (default: mlp)", "fraction, conjugated (default: quantile)", "rmsprop (default: adam)"]
     for words in wanted:
         assert words in text, words
@@ -60,3 +60,24 @@ def test_every_option_is_explained(env, capsys, monkeypatch):
     for option, text in options.items():
         words = text.partition(" ")[2].partition("(default")[0]
         assert len(words) > 12, (option, text)
+
+
+def test_help_is_short_and_says_where_the_rest_is(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit, match="0"):
+        main(["train", "minatar/breakout", "--head", "quantile", "--loss", "quantile-huber", "--help"])
+    text = capsys.readouterr().out
+    assert len(text.splitlines()) < 50
+    assert re.search(r"^  --iterations +Iterations to train \(default: 100\)$", text, re.M)
+    assert re.search(r"--head +scalar, .*\(default: quantile\) --loss", " ".join(text.split()))
+    number = int(re.search(r"c2d train ENV --help-all explains all (\d+) settings", text)[1])
+    with pytest.raises(SystemExit, match="0"):
+        main(["train", "minatar/breakout", "--head", "quantile", "--loss", "quantile-huber", "--help-all"])
+    found = set(re.findall(r"^[│ ] (--[a-z0-9.-]+) [A-Z{[]", capsys.readouterr().out, re.M))
+    assert number == len(found)
+
+
+@pytest.mark.parametrize("words", [["breakout"], ["gym/CartPole-v1"]])
+def test_no_default_is_told_twice(words, capsys, monkeypatch):
+    for option, text in helped(capsys, monkeypatch, *words).items():
+        assert text.lower().count("default:") == 1, (option, text)

@@ -3,11 +3,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
-from c2d.envs.gymnasium import BadEnvironment, GymnasiumEnv
+from c2d.envs.gymnasium import BadEnvironment, GymnasiumEnv, declared_limits
 from c2d.envs.make import make
 from c2d.envs.protocols import GymRules
 from c2d.errors import UserError
+from c2d.user_code import trust
 
 HERE = "tests.envs.user_envs"
 
@@ -212,3 +214,39 @@ def test_a_package_that_render_needs_is_named(monkeypatch: pytest.MonkeyPatch) -
         UserError, match=r"CartPole-v1 cannot be shown without another package: pygame .*classic-control"
     ):
         game.render()
+
+
+def test_the_first_observation_outside_its_box_is_noted() -> None:
+    game = own("Stray")
+    game.reset()
+    for _ in range(3):
+        game.step(0)
+    assert game.outside is None  # up to the bound, and a little of rounding
+    game.step(0)
+    assert game.outside is not None and game.outside.startswith(
+        f"gym/{HERE}:Stray, episode 1, step 4: the observation leaves its declared Box: 4 at [0], where it is 0 to 3;"
+    )
+    first = game.outside
+    game.step(0)
+    assert game.outside == first
+
+
+@pytest.mark.parametrize(("space", "limited"), [
+    (spaces.Box(-np.inf, np.inf, (3,)), False), (spaces.Box(0, np.inf, (3,)), True), (spaces.Discrete(3), False),
+    (spaces.Box(0, 255, (8, 8), np.uint8), False), (spaces.Box(0, 7, (8, 8), np.uint8), True),
+])  # fmt: skip
+def test_which_spaces_have_a_range_to_leave(space: spaces.Space, limited: bool) -> None:
+    assert (declared_limits(space) is not None) == limited
+
+
+def test_dictionaries_and_several_actions_name_a_wrapper() -> None:
+    with pytest.raises(UserError, match=r"--wrapper gymnasium\.wrappers:FlattenObservation$"):
+        own("DictObservation")
+    assert own("DictObservation", GymRules(wrappers=(flatten(),))).spec.frame_shape == (2,)
+    with pytest.raises(UserError, match=r"MultiDiscrete\(\[2 3\]\); accepted: Discrete. A wrapper that numbers"):
+        own("TwoActions")
+
+
+def flatten() -> str:
+    trust("gymnasium.wrappers:FlattenObservation")
+    return "gymnasium.wrappers:FlattenObservation"

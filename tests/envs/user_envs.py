@@ -120,6 +120,21 @@ class DictObservation(Scripted):
         pass
 
 
+class TwoActions(Scripted):
+    action_space = spaces.MultiDiscrete([2, 3])
+
+
+class Stray(Scripted):
+    """Counts to 5 where it declares at most 3; at 3 with a little of rounding."""
+
+    observation_space = spaces.Box(0, 3, (2,), np.float64)
+    terminated_at = 5
+
+    def step(self, action: int) -> Any:
+        observation, *rest = super().step(action)
+        return observation * (1 + 1e-7), *rest
+
+
 class FourDimensional(Scripted):
     observation_space = spaces.Box(0, 255, (2, 3, 4, 5), np.uint8)
 

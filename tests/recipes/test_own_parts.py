@@ -21,7 +21,7 @@ from c2d.recipes.part import PARTS, SLOTS, find_part, json_name
 from c2d.recipes.parts import Cramer, CrossEntropy, PhiSpec
 from c2d.recipes.recipe import Recipe, Schedule, check_recipe
 from c2d.recipes.rows import find
-from c2d.recipes.user_code import TRUSTED, trust
+from c2d.user_code import TRUSTED, trust
 from c2d.validation import limits
 
 NAME = "tests.recipes.own_parts:MyHead"
@@ -72,7 +72,7 @@ def test_it_is_chosen_and_set_on_the_command_line(capsys):
     config = read(["gym/CartPole-v1", "--head", NAME, "--head.size", "3", "--loss", "cross-entropy"])
     assert config.recipe.head == own()(size=3) and config.recipe.loss == CrossEntropy()
     with pytest.raises(SystemExit, match="0"):
-        read(["gym/CartPole-v1", "--head", NAME, "--help"])
+        read(["gym/CartPole-v1", "--head", NAME, "--help-all"])
     text = " ".join(capsys.readouterr().out.split())
     assert "--head.size INT Atoms of the grid. (default: 5)" in text and f"(default: {NAME})" in text
 

@@ -5,9 +5,11 @@ import pytest
 from scipy import stats
 
 from c2d.cli.main import main
-from c2d.reporting.analysis import IntervalEstimate
-from c2d.reporting.local_runs import passport_differences, passport_spread, published_passport
-from c2d.reporting.report import verdict
+from c2d.plotting import drawing
+from c2d.reporting import report_figures
+from c2d.reporting.analysis import IntervalEstimate, gather
+from c2d.reporting.local_runs import passport_differences, passport_spread, published_passport, read_local_runs
+from c2d.reporting.report import scoring_options, verdict
 from c2d.reporting.run_statistics import (
     beyond_chance,
     games_needed,
@@ -17,6 +19,8 @@ from c2d.reporting.run_statistics import (
     spearman,
     spearman_interval,
 )
+from c2d.reporting.scores import frame_count
+from c2d.reporting.sections import other_sections
 from tests.reporting.made_up import write_run
 
 
@@ -168,3 +172,40 @@ def test_mistakes_get_one_line(tmp_path, capsys, words, reason):
     assert main(["compare", *(run if word == "RUN" else word for word in words)]) == 2
     error = capsys.readouterr().err
     assert error.startswith("c2d: ") and error.count("\n") == 1 and reason in error, error
+
+
+def test_short_atari_runs_of_unlike_iterations_are_counted_in_frames(tmp_path, capsys):
+    for place, steps in enumerate((20, 15)):
+        write_run(tmp_path / str(place), recipe=("c2d", "iqn")[place], scores=(1, 2, 3), steps=steps)
+    assert main(["compare", str(tmp_path)]) in (0, 2)
+    told = "".join(capsys.readouterr())
+    assert "at 180 frames" in told and "e-" not in told
+
+
+def test_frame_counts():
+    assert [frame_count(value) for value in (200.0, 2.5, 0.1, 0.08, 8e-5)] == ["200M", "2.5M", "0.1M", "80,000", "80"]
+
+
+def test_the_report_has_no_banner_for_what_is_no_run(tmp_path, capsys):
+    assert main(["report", str(tmp_path / "missing"), "--out", str(tmp_path / "out")]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "missing is not a run directory" in err
+
+
+def test_unlike_windows_are_said_and_panels_end_with_their_runs(tmp_path):
+    write_run(tmp_path / "one", env="gym/CartPole-v1", scores=range(40), steps=250)
+    write_run(tmp_path / "other", env="gym/Acrobot-v1", scores=range(40), steps=1_000)
+    own, notes = read_local_runs([tmp_path])
+    dataset = gather(own, notes, None, ())
+    sections = other_sections(dataset, scoring_options("table", None, 100, 0), {}, notes)
+    tables = {section.title: section.tables[0].caption for section in sections if section.tables}
+    assert "over 8,000 frames" in sections[0].caption and "each panel ends with its longest run" in sections[0].caption
+    short = tables["Scores on gym/CartPole-v1 at 40,000 frames"]
+    assert "averaged over the last 8,000: mean" in short  # the same
+    long = tables["Scores on gym/Acrobot-v1 at 160,000 frames"]
+    assert "averaged over the last 32,000, which the curves average over 8,000: mean" in long
+    with drawing():
+        games = dataset.other_games
+        figure = report_figures.learning_curves(dataset, dataset.own, games, 0.16, 0.008, {}, own_ends=True)
+    ends = {axis.get_title(): axis.get_xlim()[1] for axis in figure.axes[:2]}
+    assert ends == {"gym/CartPole-v1": 40.0, "gym/Acrobot-v1": 160.0}

@@ -3,7 +3,7 @@
 import pytest
 
 from c2d.errors import UserError
-from c2d.sweep.plan import multiply
+from c2d.sweep.plan import Plan, Variant, multiply
 from c2d.sweep.planfile import read_plan
 
 TOML = """
@@ -97,3 +97,19 @@ def test_user_code_that_the_command_line_names(tmp_path):
     file = write(tmp_path / "p.toml", 'recipes = ["c51"]\nenvs = ["tests.sweep.faulty_envs:Countdown"]')
     plan = read_plan(file, ("tests.sweep.faulty_envs:Countdown",))
     assert multiply(plan, tmp_path).runs[0].config.env == "gym/tests.sweep.faulty_envs:Countdown"
+
+
+def test_arguments_and_wrappers_of_environments(tmp_path):
+    plan = Plan("p", (Variant("c51", "c51"),), ("gym/FrozenLake-v1",), seeds=(1,), settings={"head.atoms": 7},
+                grid={"env-kwargs.map-name": ("4x4", "8x8")})  # fmt: skip
+    runs = multiply(plan, tmp_path).runs
+    assert [run.config.rules.arguments for run in runs] == [{"map_name": "4x4"}, {"map_name": "8x8"}]
+    assert [run.spec.frame_shape for run in runs] == [(16,), (64,)]
+    assert all(run.config.recipe.head.atoms == 7 for run in runs)
+
+
+@pytest.mark.parametrize("setting", ['wrapper = "gymnasium.wrappers:NormalizeReward"', '"env-kwargs.desc" = "/etc"'])
+def test_a_plan_file_does_not_bring_wrappers_or_paths(setting, tmp_path):
+    file = write(tmp_path / "p.toml", f'recipes = ["c51"]\nenvs = ["gym/CartPole-v1"]\n[settings]\n{setting}')
+    with pytest.raises(UserError, match=r"used only if you name it yourself; .* add --set "):
+        read_plan(file)

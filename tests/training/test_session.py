@@ -60,3 +60,15 @@ def test_history_is_random_and_counts_toward_nothing():
     session.advance()
     session.advance()
     assert asked[60:] == [[1.0], [linear(1, 1.0, 0.01, 100)]]
+
+
+def test_observations_outside_their_range_are_told_once(tmp_path):
+    config = short_config("tests.envs.user_envs:Stray", tmp_path / "run", iterations=2, steps=40)
+    session = Session(replace(config, recipe=replace(config.recipe, envs=2)))
+    session.fill_history()
+    for _ in range(2):
+        for _ in range(20):
+            session.advance()
+        session.finish_iteration()
+    texts = [text for text, warning in session.notices if warning]
+    assert len(texts) == 1 and "gym/tests.envs.user_envs:Stray" in texts[0] and "where it is 0 to 3" in texts[0]

@@ -13,7 +13,7 @@ import pytest
 from c2d.runs.confined import Root
 from c2d.runs.lock import InUse, locked
 from c2d.web.run_index import RunIndex
-from tests.web.made_runs import append, make_run, record
+from tests.web.made_runs import append, config, make_run, record
 
 
 @pytest.fixture
@@ -215,6 +215,18 @@ def test_warnings_and_checkpoints_of_a_run(index):
     detail = index.detail("a")
     assert [event["event"] for event in detail["events"]] == ["warning", "resumed"]
     assert [one["id"] for one in detail["checkpoints"]] == ["weights", "000000000200", "000000000100"]
+
+
+def test_checkpoints_are_listed_by_training_steps(index):
+    """Their names count the random steps too: 3 environments make 1,002 where 1,000 are asked for."""
+    made = config()
+    recipe = {**made["recipe"], "envs": 3, "schedule": {**made["recipe"]["schedule"], "random_history": 1_000}}
+    run = make_run(index.root.path / "a", 1, recipe=recipe)
+    for name in ("000000001302", "000000000999"):
+        (run / "checkpoints" / name).mkdir(parents=True)
+        (run / "checkpoints" / name / "tensors.safetensors").write_bytes(b"x")
+    rows(index)
+    assert [one["steps"] for one in index.detail("a")["checkpoints"]] == [300, 0]
 
 
 def test_of_very_many_records_some_are_left_out_evenly(index, monkeypatch):

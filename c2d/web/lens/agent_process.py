@@ -109,7 +109,7 @@ class LensProcess:
     ) -> None:
         import torch
 
-        from c2d.recipes.user_code import trust
+        from c2d.user_code import trust
         from c2d.web.lens.load import open_agent
         from c2d.web.lens.player import Player
 

@@ -103,7 +103,7 @@ def open_agent(root: Root, run: str, checkpoint: str, trusted: tuple[str, ...] =
             raise UserError(f"{run} holds no agent yet: no {_file(checkpoint)} (written after an iteration)")
         validate(config)
         own = config.env.removeprefix("gym/")
-        require_trusted_env(config.env, own if own in trusted else None, flag="--trust ")
+        require_trusted_env(config.env, own if own in trusted else None, flag="--trust ", rules=config.rules)
         online, target, arrays = _networks(root.read(run, _file(checkpoint), limit=_LARGEST), checkpoint)
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(f"{run} cannot be opened: {error}") from None
