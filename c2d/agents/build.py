@@ -199,10 +199,11 @@ def update_bytes(recipe: Recipe, env: EnvSpec) -> int:
     """About the bytes that one gradient step takes in addition to the networks."""
     batch, atoms = recipe.schedule.batch_size, _atoms(recipe)
     rows = batch * recipe.head.rows
+    maps = batch * _feature_maps(recipe, env)
     pairs = atoms * atoms if "fractions" in recipe.loss.needs else 0
     law = env.actions * (1 if rows > batch else atoms)
     units = law + getattr(recipe.head, "hidden", 0) + getattr(recipe.head, "embedding", 0)
-    return 4 * (3 * rows * units + 3 * batch * pairs + 4 * batch * math.prod(env.obs_shape))
+    return 4 * (maps + 3 * rows * units + 3 * batch * pairs + 4 * batch * math.prod(env.obs_shape))
 
 
 def _require_memory(needed: int, what: str, settings: str) -> None:
@@ -229,11 +230,29 @@ def _widths(recipe: Recipe, env: EnvSpec) -> list[int]:
     pixels = math.prod(side // 8 + 1 for side in env.frame_shape[1:])  # of the last feature map
     if isinstance(encoder, spec.MinAtar):
         return [*widths, encoder.channels * math.prod(env.frame_shape[1:])]
-    return [*widths, (32 * encoder.scale if isinstance(encoder, spec.Impala) else 64) * pixels]
+    if isinstance(encoder, spec.Impala):
+        return [*widths, 32 * encoder.scale * (encoder.pool**2 or pixels)]
+    return [*widths, 64 * pixels]
+
+
+def _feature_maps(recipe: Recipe, env: EnvSpec) -> int:
+    """Numbers per image that the residual encoder keeps for its gradient, and those that this takes on the way.
+
+    Of each block: the map that is pooled, where its maxima are (two numbers each), and seven maps of half the side.
+    """
+    encoder: Any = recipe.encoder
+    if not isinstance(encoder, spec.Impala):
+        return 0  # a few maps, small beside a batch of images
+    kept, (height, width) = 0, env.frame_shape[1:]
+    for channels in (16, 32, 32):
+        pooled = ((height + 1) // 2) * ((width + 1) // 2)
+        kept += channels * encoder.scale * (height * width + 9 * pooled)
+        height, width = (height + 1) // 2, (width + 1) // 2
+    return kept
 
 
 def _convolutions(recipe: Recipe, env: EnvSpec) -> int:
-    """At most how many weights the convolutions and their normalization have."""
+    """At most how many weights the convolutions and their normalization have, vectors of spectral norms included."""
     encoder: Any = recipe.encoder
     largest = {spec.MinAtar: 0, spec.Impala: 32 * getattr(encoder, "scale", 0), spec.Mlp: 0}.get(type(encoder), 64)
     out = max(largest, getattr(encoder, "channels", 0))

@@ -145,6 +145,7 @@ class RewardUnit(nn.Module):
     """
 
     rate = 1e-3  # of the running share, per update
+    copied = ("u", "found", "share")  # between two units there is no mean
 
     def __init__(self) -> None:
         super().__init__()

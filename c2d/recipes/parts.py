@@ -101,15 +101,18 @@ class Impala(EncoderSpec, name="impala"):
 
     scale: Annotated[int, UNITS] = 1
     """Factor on the channels of every block."""
-    norm: Literal["layer", "none"] = "none"
-    """Normalization before each ReLU: layer, over each image; or none."""
+    norm: Literal["layer", "spectral", "none"] = "none"
+    """Normalization: layer, over each image before each ReLU; spectral, of the weights of the 12 residual convolutions,
+    divided by their largest singular value; or none."""
+    pool: Annotated[int, UNITS_OR_0] = 0
+    """Side of the map that a last max-pooling leaves, whatever the size of the images: 6 in BTR; 0: no such pooling."""
 
     observations = "image"
 
     def build(self, env: EnvSpec) -> Encoder:
         from c2d.nets.network import ImpalaEncoder
 
-        return ImpalaEncoder(env.obs_shape, self.scale, env.pixel_scale, self.norm)
+        return ImpalaEncoder(env.obs_shape, self.scale, env.pixel_scale, self.norm, self.pool)
 
 
 # -------------------------------------------------------------------------------------------------------------- heads
