@@ -52,7 +52,8 @@ def build_parts(recipe: Recipe, env: EnvSpec) -> tuple[Encoder, Head]:
     encoder: Any = recipe.encoder.build(env)
     if not (isinstance(encoder, nn.Module) and isinstance(getattr(encoder, "features", None), int)):
         _reject(recipe.encoder, encoder, "torch.nn.Module with an int `features`")
-    style = Style(recipe.dueling, recipe.noise if recipe.noisy else None, recipe.layer_norm)
+    noise, separate = recipe.noise if recipe.noisy else None, recipe.dueling_hidden == "separate"
+    style = Style(recipe.dueling, noise, recipe.layer_norm, separate)
     head: Any = recipe.head.build(encoder.features, env.actions, style)
     if not isinstance(head, Head):
         _reject(recipe.head, head, "c2d.nets.heads.Head")
@@ -202,7 +203,8 @@ def update_bytes(recipe: Recipe, env: EnvSpec) -> int:
     maps = batch * _feature_maps(recipe, env)
     pairs = atoms * atoms if "fractions" in recipe.loss.needs else 0
     law = env.actions * (1 if rows > batch else atoms)
-    units = law + getattr(recipe.head, "hidden", 0) + getattr(recipe.head, "embedding", 0)
+    streams = 2 if recipe.dueling_hidden == "separate" else 1
+    units = law + streams * getattr(recipe.head, "hidden", 0) + getattr(recipe.head, "embedding", 0)
     return 4 * (maps + 3 * rows * units + 3 * batch * pairs + 4 * batch * math.prod(env.obs_shape))
 
 
@@ -224,7 +226,8 @@ def _widths(recipe: Recipe, env: EnvSpec) -> list[int]:
     """Inputs and outputs of the dense layers."""
     encoder: Any = recipe.encoder
     widths = [env.actions * _atoms(recipe)]
-    widths += [getattr(recipe.head, field.name) for field in fields(recipe.head) if field.name in _UNITS]
+    streams = 2 if recipe.dueling_hidden == "separate" else 1
+    widths += [streams * getattr(recipe.head, field.name) for field in fields(recipe.head) if field.name in _UNITS]
     if isinstance(encoder, spec.Mlp):
         return [*widths, math.prod(env.obs_shape), *encoder.widths]
     pixels = math.prod(side // 8 + 1 for side in env.frame_shape[1:])  # of the last feature map

@@ -88,6 +88,8 @@ class Recipe:
     sampler: SamplerSpec = field(default_factory=Uniform)
     dueling: bool = False
     """Output as a value of the state plus centered advantages of the actions."""
+    dueling_hidden: Literal["shared", "separate"] = "shared"
+    """The hidden dense layer below a dueling output: one for both parts, or one of that size for each."""
     noisy: bool = False
     """Factorized Gaussian noise on the weights of the head's layers, for exploration."""
     noise: Annotated[float, POSITIVE] = 0.5
@@ -132,6 +134,8 @@ def check_recipe(recipe: Recipe) -> None:
     """Reject values out of range and parts that do not fit together, with the reason."""
     check_values(recipe)
     recipe.phi.build()
+    alone = recipe.dueling_hidden == "shared" or recipe.dueling
+    require(alone, "dueling-hidden", recipe.dueling_hidden, "shared without --dueling True")
     for slot in SLOTS:
         part = getattr(recipe, slot)
         check_declaration(type(part))

@@ -49,6 +49,16 @@ def test_both_counts_of_other_encoders(env, encoder):
     assert sizes.network_bytes(recipe, env) == actual(recipe, env) <= sizes.most_network_bytes(recipe, env)
 
 
+def test_both_counts_with_two_hidden_layers():
+    for name in ("iqn", "c2d"):
+        recipe = replace(RECIPES[name], dueling=True, dueling_hidden="separate")
+        wide = replace(recipe, head=replace(recipe.head, hidden=3_000))
+        for each in (recipe, wide):
+            assert sizes.network_bytes(each, ATARI) == actual(each, ATARI) <= sizes.most_network_bytes(each, ATARI)
+        plain = replace(wide, dueling_hidden="shared")
+        assert sizes.update_bytes(wide, ATARI) > sizes.update_bytes(plain, ATARI)
+
+
 def test_an_update_counts_the_maps_of_a_residual_encoder():
     """Between the maps that autograd keeps, counted here, and a few times as much."""
     recipe = replace(RECIPES["c2d"], encoder=parts.Impala(scale=2, norm="spectral", pool=6))

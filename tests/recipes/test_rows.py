@@ -139,6 +139,11 @@ def test_parameter_counts_on_breakout(name):
         ("c51", {"head": Categorical(atoms=1)}, "--head.atoms is 1; accepted: at least 2, at most"),
         ("dqn", {"loss": Huber(0.0)}, "--loss.kappa is 0.0"),
         ("rainbow", {"sampler": Prioritized(eps=0.0)}, "--sampler.eps is 0.0; accepted: greater than 0: a transition"),
+        (
+            "iqn",
+            {"dueling_hidden": "separate"},
+            "--dueling-hidden is separate; accepted: shared without --dueling True",
+        ),
         ("fqf", {"head": Fraction(eps=0.0)}, "--head.eps is 0.0; accepted: greater than 0: weights"),
         (
             "iqn",
