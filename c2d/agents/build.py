@@ -113,6 +113,7 @@ def assemble_learner(
         polyak=recipe.schedule.polyak,
         acting_average=recipe.schedule.acting_average,
         compile=compile,
+        priority=recipe.sampler.build_priority(),
     )
 
 
@@ -201,7 +202,8 @@ def update_bytes(recipe: Recipe, env: EnvSpec) -> int:
     batch, atoms = recipe.schedule.batch_size, _atoms(recipe)
     rows = batch * recipe.head.rows
     maps = batch * _feature_maps(recipe, env)
-    pairs = atoms * atoms if "fractions" in recipe.loss.needs else 0
+    compared = "fractions" in recipe.loss.needs or recipe.sampler.build_priority() is not None
+    pairs = atoms * atoms if compared else 0
     law = env.actions * (1 if rows > batch else atoms)
     streams = 2 if recipe.dueling_hidden == "separate" else 1
     units = law + streams * getattr(recipe.head, "hidden", 0) + getattr(recipe.head, "embedding", 0)

@@ -46,7 +46,9 @@ class Learner:
         polyak: float | None = None,
         acting_average: float | None = None,  # decay per update of the mean of weights that acts
         compile: str = "off",  # a mode of torch.compile for `losses` and its gradient
+        priority: Loss | None = None,  # what the sampler is told of each sample; None: its loss
     ) -> None:
+        self.priority = priority
         self.online, self.target_network = online, target_network
         self.phi, self.loss, self.bootstrap = phi, loss, bootstrap
         self.optimizers, self.rng, self.polyak, self.acting_average = optimizers, rng, polyak, acting_average
@@ -95,7 +97,7 @@ class Learner:
         return Update(loss, batch.indices.numpy(), priority, {**metrics, **always} if diagnosed else always)
 
     def losses(self, batch: Batch, diagnosed: bool = False) -> Losses:
-        """What is descended, and without gradient: the loss, that of each sample [B], metrics [] of the batch."""
+        """What is descended, and without gradient: the loss, priorities of the samples [B], metrics [] of the batch."""
         features = self.online.features(batch.obs, "predict")
         predicted: ReturnDist = self.online.head(features, "predict", self.rng)  # [B, A, N]
         prediction = at_action(predicted, batch.action)  # [B, N]
@@ -110,7 +112,9 @@ class Learner:
         metrics = {"atom_min": atom_min, "atom_max": atom_max}
         if diagnosed:
             metrics |= diagnose(predicted, batch.action, target, self.phi, self.online.head.bound)
-        return total, loss.detach(), per_sample.detach(), metrics
+        with torch.no_grad():
+            priority = per_sample.detach() if self.priority is None else self.priority(prediction, target)
+        return total, loss.detach(), priority, metrics
 
     @torch.no_grad()
     def target(self, batch: Batch, predicted: ReturnDist | None = None, acting: bool = False) -> ReturnDist:
@@ -192,9 +196,9 @@ def _compiled(losses: Callable[[Batch, bool], Losses], mode: str) -> Callable[[B
 
     def call(batch: Batch, diagnosed: bool) -> Losses:
         torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-        total, loss, per_sample, metrics = compiled(batch, diagnosed)
+        total, loss, priority, metrics = compiled(batch, diagnosed)
         kept = {name: tensor.clone() for name, tensor in metrics.items()}  # the next replay overwrites the graph's own
-        return total, loss.clone(), per_sample.clone(), kept
+        return total, loss.clone(), priority.clone(), kept
 
     return call
 

@@ -185,16 +185,24 @@ class Prioritized(SamplerSpec, name="prioritized"):
     """Sampling in proportion to (loss + eps)^exponent, corrected by importance weights."""
 
     exponent: Annotated[float, NOT_NEGATIVE] = 0.5
-    """Exponent on the per-sample loss. 0.5 of the squared Cramér distance is √|TD error| for certain returns."""
+    """Exponent on the loss of a sample, or what `by` names. 0.5 of the squared Cramér distance is √|TD error| for certain returns."""
     weight_exponent: Annotated[float, NOT_NEGATIVE] = 0.5
     """Exponent of the importance weights 1/p, which are divided by the largest of the batch."""
     eps: Annotated[float, positive(": a transition without a loss would never be drawn again")] = 1e-10
     """Added to the loss, so that every transition can be drawn again."""
+    by: Literal["loss", "td-error"] = "loss"
+    """What a priority is made of: the loss of the sample; or the TD error, the absolute difference of predicted and
+    target atoms, summed over the predicted and averaged over the target ones (BTR)."""
 
     def build(self, capacity: int, streams: int = 1) -> Sampler:
         from c2d.replay.buffer import PrioritizedSampler
 
         return PrioritizedSampler(capacity, self.exponent, self.weight_exponent, self.eps, streams)
+
+    def build_priority(self) -> Loss | None:
+        from c2d.returns.losses import td_error
+
+        return td_error if self.by == "td-error" else None
 
 
 # --------------------------------------------------------------------------------------------------------- optimizers

@@ -69,7 +69,11 @@ class Schedule:
     epsilon_min: Annotated[float, FRACTION] = 0.01
     """ε after its decay."""
     epsilon_decay_steps: Annotated[int, COUNT_OR_0] = 250_000
-    """Steps over which ε falls linearly."""
+    """Steps over which ε falls: to its least value if linearly, nearly two thirds of the way if geometrically."""
+    epsilon_decay: Literal["linear", "geometric"] = "linear"
+    """How ε falls: linearly; or geometrically, its distance to the least value by 1/steps of itself with each step."""
+    epsilon_off_steps: Annotated[int | None, COUNT_OR_0] = None
+    """Training steps after which ε is 0, for networks that explore by noise; None: ε stays at its least value."""
     epsilon_ladder: Annotated[float, NOT_NEGATIVE] = 0.0
     """k of ε^(1 + k·i/(N-1)), the ε of environment i of N: 7 in Ape-X; 0: all environments explore alike."""
     epsilon_eval: Annotated[float, FRACTION] = 0.001
@@ -109,6 +113,17 @@ class Recipe:
     """Environments step while the learner updates, from what was stored before; actions are chosen before that."""
     schedule: Schedule = field(default_factory=Schedule)
     optim: OptimizerSpec = field(default_factory=Adam)
+
+
+def epsilon_at(
+    step: int, initial: float, least: float, decay_steps: int, decay: str = "linear", off_steps: float | None = None
+) -> float:
+    """ε at a training step, by the settings of a `Schedule`."""
+    if off_steps is not None and step >= off_steps:
+        return 0.0
+    if decay == "geometric":
+        return least + (initial - least) * (1.0 - 1.0 / decay_steps) ** step if decay_steps > 1 else least
+    return least if step >= decay_steps else initial + (least - initial) * (step / decay_steps)
 
 
 def epsilon_ladder(epsilon: float, ladder: float, envs: int) -> list[float]:

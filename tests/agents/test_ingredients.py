@@ -14,9 +14,21 @@ from c2d.agents.rollout import Actor
 from c2d.config import default_config
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
-from c2d.recipes.parts import Categorical, ClippedDouble, MinAtar, Mlp, Munchausen, PhiSpec, Quantile, RmsProp
+from c2d.recipes.parts import (
+    Categorical,
+    ClippedDouble,
+    MinAtar,
+    Mlp,
+    Munchausen,
+    PhiSpec,
+    Prioritized,
+    Quantile,
+    RmsProp,
+)
 from c2d.recipes.recipe import check_recipe
 from c2d.recipes.rows import RECIPES, adapt, find
+from c2d.returns.bellman import at_action
+from c2d.returns.losses import td_error
 from c2d.runs.checkpoints import Checkpoints
 from c2d.runs.confined import Root
 from c2d.training.observers import Observer
@@ -86,6 +98,19 @@ def test_priority_is_the_root_of_the_loss():
     stored = session.replay.sampler.state_dict()["priorities"][update.indices]
     last = {i: p for i, p in zip(update.indices.tolist(), update.priority.tolist(), strict=True)}
     assert stored == pytest.approx([np.sqrt(last[i] + 1e-10) for i in update.indices.tolist()], rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["iqn", "c2d"])
+def test_priorities_by_td_error_change_what_is_reported_and_not_the_update(name):
+    plain, ranked = (learner(small(name, sampler=Prioritized(by=by))) for by in ("loss", "td-error"))
+    one, two = (each.update(batch()) for each in (plain, ranked))
+    assert one.loss == two.loss and torch.equal(flat(plain.online), flat(ranked.online))
+    assert not torch.allclose(one.priority, two.priority) and not two.priority.requires_grad
+    again = learner(small(name))
+    predicted = again.online(batch().obs, "predict", again.rng)
+    prediction = at_action(predicted, batch().action)
+    target = again.target(batch(), predicted)
+    torch.testing.assert_close(two.priority, td_error(prediction, target).detach())
 
 
 def test_noisy_layers_make_greedy_actions_vary_and_evaluation_steady():

@@ -9,7 +9,7 @@ from c2d.envs.protocols import PROTOCOLS
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.recipes.parts import Conjugated, Cramer, Greedy, MinAtar, Mlp, Nature, PhiSpec, Uniform
-from c2d.recipes.recipe import Recipe
+from c2d.recipes.recipe import Recipe, epsilon_at
 from c2d.recipes.rows import RECIPES, adapt, find
 from c2d.returns.bellman import greedy_bootstrap
 from c2d.returns.losses import cramer
@@ -146,3 +146,25 @@ def test_small_environments_shrink_heads_and_widen_grids():
     vector = env("gym", (4,), "float32")
     periods = {name: adapt(find(name), vector).schedule.target_period for name in ("c2d", "dqn-adam")}
     assert periods == {"c2d": 40, "dqn-adam": 400}
+
+
+def test_epsilon_falls_geometrically_as_step_by_step():
+    """Its distance to the least value, by 1/steps of itself."""
+    epsilon, steps = 1.0, 50
+    for step in range(200):
+        assert epsilon_at(step, 1.0, 0.01, steps, "geometric") == pytest.approx(epsilon, rel=1e-12)
+        epsilon -= (epsilon - 0.01) / steps
+    assert epsilon_at(50, 1.0, 0.01, steps, "geometric") == pytest.approx(0.01 + 0.99 * 0.364, abs=1e-3)
+    assert epsilon_at(3, 1.0, 0.1, 0, "geometric") == epsilon_at(3, 1.0, 0.1, 1, "geometric") == 0.1
+
+
+@pytest.mark.parametrize("decay", ["linear", "geometric"])
+def test_epsilon_is_off_from_a_step_on(decay):
+    values = [epsilon_at(step, 1.0, 0.5, 10, decay, 20) for step in range(30)]
+    assert values[:20] == [epsilon_at(step, 1.0, 0.5, 10, decay) for step in range(20)] and min(values[:20]) >= 0.5
+    assert values[20:] == [0.0] * 10
+
+
+def test_epsilon_falls_linearly_to_its_least_value():
+    assert [epsilon_at(step, 1.0, 0.5, 10) for step in (0, 5, 10, 11)] == [1.0, 0.75, 0.5, 0.5]
+    assert epsilon_at(0, 1.0, 0.5, 0) == 0.5

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from c2d.recipes.parts import CrossEntropy
 from c2d.returns.bellman import DOUBLE, GREEDY, BootstrapLaws, backup, munchausen
-from c2d.returns.losses import cross_entropy, huber, project, quantile_huber, squared
+from c2d.returns.losses import cross_entropy, huber, project, quantile_huber, squared, td_error
 from c2d.returns.phi import identity, scaled_h, symlog
 from c2d.types import Batch, ReturnDist
 from tests.oracles import slow_losses
@@ -221,3 +221,25 @@ def test_munchausen_adds_what_it_should(taus, phi):
         assert found == pytest.approx(wanted, rel=1e-6)
         assert mixed.log_probs[b].exp().sum().item() == pytest.approx(1.0)
         assert mixed.atoms.shape == ((4, 5) if taus else (4, 15))
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_the_td_error_to_draw_by_pair_by_pair(equal):
+    """Σ over predicted atoms of the mean over target atoms if all count alike; else weighted by both laws, times N."""
+    rng = torch.Generator().manual_seed(0)
+    z, y = torch.randn(5, 4, generator=rng), torch.randn(5, 6, generator=rng)
+    log_p, log_q = (torch.randn(5, n, generator=rng).log_softmax(-1) for n in (4, 6))
+    if equal:
+        log_p, log_q = torch.full((5, 4), -math.log(4)), torch.full((5, 6), -math.log(6))
+    found = td_error(ReturnDist(z, log_p), ReturnDist(y, log_q))
+    for b in range(5):
+        wanted = 0.0
+        for i in range(4):
+            row = [abs(float(y[b, j] - z[b, i])) * math.exp(log_q[b, j]) for j in range(6)]
+            wanted += sum(row) * (1.0 if equal else 4 * math.exp(log_p[b, i]))
+        assert float(found[b]) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_the_td_error_of_single_atoms_is_the_absolute_one():
+    one, other = (ReturnDist(torch.tensor([[x]]), torch.zeros(1, 1)) for x in (2.0, -1.5))
+    assert td_error(one, other).tolist() == [3.5]
