@@ -19,6 +19,7 @@ from c2d.errors import UserError
 from c2d.formatting import size
 from c2d.nets.heads import Head, Style
 from c2d.nets.network import Encoder, ValueNetwork, initialize
+from c2d.nets.scales import RunningScale
 from c2d.recipes import parts as spec
 from c2d.recipes.part import PARTS, EncoderSpec, part_name
 from c2d.recipes.recipe import Recipe
@@ -38,12 +39,16 @@ def build_phi(recipe: Recipe, network: ValueNetwork) -> Phi:
 def build_network(recipe: Recipe, env: EnvSpec, rng: torch.Generator) -> ValueNetwork:
     """Encoder and head with weights drawn from `rng`."""
     check_network(recipe, env)
-    network = ValueNetwork(*build_parts(recipe, env))
+    network = _assemble_network(recipe, env)
     try:
         initialize(network, rng, recipe.initializer)
     except TypeError as error:  # a layer of a user's part; those of the package have rules
         raise UserError(f"{error}; name them in the layer's `constants` or give it a method initialize(rng)") from None
     return network
+
+
+def _assemble_network(recipe: Recipe, env: EnvSpec) -> ValueNetwork:
+    return ValueNetwork(*build_parts(recipe, env), RunningScale() if recipe.bootstrap.build().needs_scale else None)
 
 
 def build_parts(recipe: Recipe, env: EnvSpec) -> tuple[Encoder, Head]:
@@ -183,15 +188,9 @@ def most_network_bytes(recipe: Recipe, env: EnvSpec) -> int:
 
 def network_bytes(recipe: Recipe, env: EnvSpec) -> int:
     """The bytes of one network, exactly: built without memory for its weights, which takes a second at first."""
-    import torch
-
-    from c2d.agents.build import build_parts
-    from c2d.nets.network import ValueNetwork
-
     try:
         with torch.device("meta"):
-            parts = build_parts(recipe, env)
-        network = ValueNetwork(*parts)
+            network = _assemble_network(recipe, env)
         return sum(tensor.nbytes for tensor in (*network.parameters(), *network.buffers()))
     except (RuntimeError, TypeError, OverflowError):  # more than can be counted, or a user's part that needs values
         return 0 if any(is_user_code(part_name(part)) for part in (recipe.encoder, recipe.head)) else 1 << 62

@@ -101,6 +101,8 @@ class Learner:
         features = self.online.features(batch.obs, "predict")
         predicted: ReturnDist = self.online.head(features, "predict", self.rng)  # [B, A, N]
         prediction = at_action(predicted, batch.action)  # [B, N]
+        if self.online.scale is not None:
+            self.online.scale.watch(q_values(predicted, self.phi).detach())
         target = self.target(batch, predicted)  # [B, M]
         per_sample = self.loss(prediction, target)  # [B]
         loss = (per_sample * batch.weight).mean()
@@ -134,7 +136,9 @@ class Learner:
         if self.bootstrap.online_chooses:
             choose = self.online(batch.next_obs, choosing, rng)
         now = self.target_network(batch.obs, choosing, rng) if self.bootstrap.needs_target_now else None
-        reward, law = self.bootstrap.fn(BootstrapLaws(law, choose, now), batch, self.phi)
+        online_now = predicted if self.bootstrap.needs_online_now else None
+        scale = None if self.online.scale is None else self.online.scale.value
+        reward, law = self.bootstrap.fn(BootstrapLaws(law, choose, now, online_now, scale), batch, self.phi)
         return backup(reward, batch.discount, law, self.phi)
 
     def synchronize(self, fraction: float = 1.0) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from c2d.errors import UserError
 from c2d.native.operations import column_norm_relu
 from c2d.nets.heads import Head
+from c2d.nets.scales import RunningScale
 from c2d.types import Purpose, ReturnDist
 
 Axis = Literal["column", "channel"]
@@ -35,9 +36,10 @@ class Encoder(Protocol):
 class ValueNetwork(nn.Module):
     """Observation -> ReturnDist [B, A, N]. Every pass names its purpose, which decides how layers normalize."""
 
-    def __init__(self, encoder: Encoder, head: Head) -> None:
+    def __init__(self, encoder: Encoder, head: Head, scale: RunningScale | None = None) -> None:
         super().__init__()
         self.encoder, self.head = encoder, head
+        self.scale = scale  # of its real means, for bootstraps that ask for it
 
     def features(self, obs: Tensor, purpose: Purpose) -> Tensor:  # [B, *obs] -> [B, D]
         return self.encoder(obs, purpose)
@@ -60,8 +62,9 @@ class ValueNetwork(nn.Module):
         return (self.head(features, "choose", rng) if self.head.samples else law), law
 
     def diagnostics(self) -> dict[str, float]:
-        """What the head finds worth recording."""
-        return self.head.diagnostics()
+        """What is worth recording."""
+        scale = {} if self.scale is None else {"scale_of_means": self.scale.value.item()}
+        return self.head.diagnostics() | scale
 
 
 @torch.no_grad()

@@ -41,13 +41,13 @@ class RunningScale(nn.Module):
     """
 
     rate = 1e-3  # least weight of a batch
-    copied = ("scale", "count")
+    copied = ("value", "count")
 
     def __init__(self) -> None:
         super().__init__()
-        self.scale: Tensor
+        self.value: Tensor
         self.count: Tensor
-        self.register_buffer("scale", torch.ones(()))
+        self.register_buffer("value", torch.ones(()))
         self.register_buffer("count", torch.zeros(()))  # batches seen
 
     @torch.no_grad()
@@ -55,7 +55,7 @@ class RunningScale(nn.Module):
         """One batch more, on the device."""
         self.count.add_(1.0)
         spread = q.std(-1, correction=0).mean().clamp_min(_LEAST)
-        self.scale.lerp_(spread, self.count.reciprocal().clamp_min(self.rate))
+        self.value.lerp_(spread, self.count.reciprocal().clamp_min(self.rate))
 
 
 _LEAST = 1e-8  # so that something can be divided by the scale, where all actions are alike

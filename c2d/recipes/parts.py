@@ -269,10 +269,11 @@ class Conjugated(HeadSpec, name="conjugated"):
     def check(self, recipe: Recipe) -> None:
         accepted = "True with --head.fixed-probabilities True: otherwise nothing is left to learn"
         require(self.train_atoms or not self.fixed_probabilities, "head.train-atoms", self.train_atoms, accepted)
+        soft = isinstance(recipe.bootstrap, Munchausen) and recipe.bootstrap.scale == "one"
         for conflict, why in (
             (not self.train_atoms, "--head.train-atoms False: fixed atoms cannot adapt to another unit"),
             (recipe.clip_reward is not None, f"--clip-reward {recipe.clip_reward}, which sets the scale of rewards"),
-            (isinstance(recipe.bootstrap, Munchausen), "--bootstrap munchausen, whose temperature is in rewards"),
+            (soft, "--bootstrap munchausen, whose temperature is in rewards: --bootstrap.scale running changes that"),
         ):
             require(self.unit == "one" or not conflict, "head.unit", self.unit, f"one with {why}")
 

@@ -23,8 +23,8 @@ class Loss(Protocol):
 def td_error(prediction: ReturnDist, target: ReturnDist) -> Tensor:
     """N·Σ_i p_i Σ_j q_j |y_j − z_i|, in φ-space. [B, N], [B, M] -> [B]
 
-    For N quantiles the sum over them of the mean over targets, as in BTR; for single atoms |TD error|. Unlike a distance
-    it is not 0 for equal laws, unless they are certain: it is large where returns are.
+    For N quantiles the sum over them of the mean over targets, as in BTR; for single atoms |TD error|. Unlike a
+    distance it is 0 for equal laws only if they are certain: it is large where returns vary.
     """
     apart = (target.atoms.unsqueeze(-2) - prediction.atoms.unsqueeze(-1)).abs()  # [B, N, M]
     mean = (apart * target.log_probs.exp().unsqueeze(-2)).sum(-1)  # [B, N]

@@ -204,11 +204,19 @@ def test_double_takes_the_law_of_the_target_network_at_the_choice_of_the_other()
 
 @pytest.mark.parametrize("taus", [True, False])
 @pytest.mark.parametrize("phi", [identity(), scaled_h()])
-def test_munchausen_adds_what_it_should(taus, phi):
+@pytest.mark.parametrize("online", [True, False])
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_munchausen_adds_what_it_should(taus, phi, online, scale):
     """Reward and expected law against the formulas of the paper, written for one transition in plain numbers."""
     alpha, temperature, floor = 0.9, 0.7, -1.0
     after, before, data = laws(4, 3, 5, 0, taus), laws(4, 3, 5, 50, taus), batch(4)
-    reward, mixed = munchausen(alpha, temperature, floor).fn(BootstrapLaws(after, after, before), data, phi)
+    other, unit = laws(4, 3, 5, 90, taus), None if scale is None else torch.tensor(scale).double()
+    given = BootstrapLaws(after, after, *((other, before) if online else (before, other)), unit)
+    bootstrap = munchausen(alpha, temperature, floor, online, scale is not None)
+    assert (bootstrap.needs_target_now, bootstrap.needs_online_now) == (not online, online)
+    assert bootstrap.needs_scale == (scale is not None)
+    reward, mixed = bootstrap.fn(given, data, phi)
+    temperature, floor = temperature * (scale or 1.0), floor * (scale or 1.0)
     for b in range(4):
         now = [float((before.log_probs[b, a].exp() * phi.back(before.atoms[b, a])).sum()) for a in range(3)]
         later = [float((after.log_probs[b, a].exp() * phi.back(after.atoms[b, a])).sum()) for a in range(3)]
