@@ -20,7 +20,7 @@ from c2d.types import Purpose, ReturnDist
 Axis = Literal["column", "channel"]
 Norm = Literal["column", "channel", "layer", "none"]
 Padding = Literal["valid", "same"]
-Initializer = Literal["glorot", "fan-in", "orthogonal"]
+Initializer = Literal["glorot", "fan-in", "torch", "orthogonal"]
 
 # ------------------------------------------------------------------------------------------------------- the network
 
@@ -308,9 +308,8 @@ class ImpalaEncoder(nn.Module):
         self.norms = nn.ModuleList(LayerNormReLU(width) for width in (*widths, 32 * scale)) if norm == "layer" else None
         for out in (16 * scale, 32 * scale, 32 * scale):
             layers = [nn.Conv2d(channels, out, 3, padding=1)]
-            layers += [
-                SpectralConv(out, out) if norm == "spectral" else nn.Conv2d(out, out, 3, padding=1) for _ in "1212"
-            ]
+            for _ in range(4):
+                layers.append(SpectralConv(out, out) if norm == "spectral" else nn.Conv2d(out, out, 3, padding=1))
             self.blocks.append(nn.ModuleList(layers))
             channels, height, width = out, (height + 1) // 2, (width + 1) // 2
         if pool > min(height, width):
@@ -388,6 +387,12 @@ def _fan_in_uniform(weight: Tensor, generator: torch.Generator) -> Tensor:
     return nn.init.uniform_(weight, -bound, bound, generator=generator)
 
 
+def _torch_uniform(weight: Tensor, generator: torch.Generator) -> Tensor:
+    """Uniform in ±1/√inputs, as PyTorch draws the weights of a new layer."""
+    bound = 1.0 / math.sqrt(weight[0].numel())
+    return nn.init.uniform_(weight, -bound, bound, generator=generator)
+
+
 @torch.no_grad()
 def _orthogonal(weight: Tensor, generator: torch.Generator) -> Tensor:
     """PyTorch's, which cannot write into channels-last memory."""
@@ -397,6 +402,7 @@ def _orthogonal(weight: Tensor, generator: torch.Generator) -> Tensor:
 INITIALIZERS: dict[Initializer, Callable[..., Tensor]] = {
     "glorot": nn.init.xavier_uniform_,
     "fan-in": _fan_in_uniform,
+    "torch": _torch_uniform,
     "orthogonal": _orthogonal,
 }
 

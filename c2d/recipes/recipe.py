@@ -100,9 +100,9 @@ class Recipe:
     """σ₀: initial size of that noise."""
     layer_norm: bool = False
     """Layer normalization before the ReLU of the head's hidden dense layer."""
-    initializer: Literal["glorot", "fan-in", "orthogonal"] = "glorot"
+    initializer: Literal["glorot", "fan-in", "torch", "orthogonal"] = "glorot"
     """Initial weights of convolutions and dense layers: Glorot uniform (C2D, DQN), uniform in ±√(√3/inputs) (Dopamine's
-    C51, Rainbow, QR-DQN, IQN), or orthogonal; noisy layers have their own."""
+    C51, Rainbow, QR-DQN, IQN) or in ±1/√inputs (torch: BTR), or orthogonal; noisy layers have their own."""
     n_step: Annotated[int, between(1, 10_000)] = 1
     """n of n-step returns."""
     clip_reward: Annotated[float | None, POSITIVE] = None
