@@ -21,13 +21,13 @@ import numpy as np
 import torch
 
 from c2d.agents.build import build_learner, build_replay, check_training
-from c2d.agents.learner import Learner, fetch
+from c2d.agents.learner import Learner, fetch, linear
 from c2d.agents.rollout import Actor, OwnPlay, Rollout, Stream
 from c2d.config import Config
 from c2d.envs.make import make
 from c2d.envs.spec import ReplayMismatch
 from c2d.errors import UserError
-from c2d.recipes.recipe import Schedule, epsilon_at, epsilon_ladder
+from c2d.recipes.recipe import Schedule, epsilon_ladder
 from c2d.replay.buffer import Replay
 from c2d.replay.ring import Ring
 from c2d.runs import records
@@ -394,8 +394,13 @@ class Session:
 
 
 def _epsilon(schedule: Schedule, step: int) -> float:
+    """As `epsilon_at` in recipes/recipe.py, which the page uses: it does without PyTorch, and this with fewer files."""
     initial, least, steps = schedule.epsilon_initial, schedule.epsilon_min, schedule.epsilon_decay_steps
-    return epsilon_at(step, initial, least, steps, schedule.epsilon_decay, schedule.epsilon_off_steps)
+    if schedule.epsilon_off_steps is not None and step >= schedule.epsilon_off_steps:
+        return 0.0
+    if schedule.epsilon_decay == "geometric" and steps > 1:
+        return float(least + (initial - least) * (1.0 - 1.0 / steps) ** step)
+    return least if schedule.epsilon_decay == "geometric" else linear(step, initial, least, steps)
 
 
 def epsilons(schedule: Schedule, step: int, envs: int) -> list[float]:

@@ -9,11 +9,12 @@ from c2d.envs.protocols import PROTOCOLS
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.recipes.parts import Conjugated, Cramer, Greedy, MinAtar, Mlp, Nature, PhiSpec, Uniform
-from c2d.recipes.recipe import Recipe, epsilon_at
+from c2d.recipes.recipe import Recipe, Schedule, epsilon_at
 from c2d.recipes.rows import RECIPES, adapt, find
 from c2d.returns.bellman import greedy_bootstrap
 from c2d.returns.losses import cramer
 from c2d.returns.phi import KINDS
+from c2d.training.session import epsilons
 
 
 def env(family, shape, dtype="uint8"):
@@ -163,6 +164,17 @@ def test_epsilon_is_off_from_a_step_on(decay):
     values = [epsilon_at(step, 1.0, 0.5, 10, decay, 20) for step in range(30)]
     assert values[:20] == [epsilon_at(step, 1.0, 0.5, 10, decay) for step in range(20)] and min(values[:20]) >= 0.5
     assert values[20:] == [0.0] * 10
+
+
+@pytest.mark.parametrize("decay", ["linear", "geometric"])
+@pytest.mark.parametrize("steps", [0, 1, 7, 100])
+@pytest.mark.parametrize("off", [None, 0, 40])
+def test_a_run_has_the_epsilon_that_the_page_shows(decay, steps, off):
+    schedule = Schedule(
+        epsilon_initial=0.9, epsilon_min=0.2, epsilon_decay_steps=steps, epsilon_decay=decay, epsilon_off_steps=off
+    )
+    for step in (0, 1, 6, 7, 39, 40, 1_000):
+        assert epsilons(schedule, step, 1) == [epsilon_at(step, 0.9, 0.2, steps, decay, off)]
 
 
 def test_epsilon_falls_linearly_to_its_least_value():
