@@ -93,7 +93,7 @@ class Update(NamedTuple):
 
     loss: Tensor  # []
     indices: np.ndarray  # [B] i64 of the batch
-    priority: Tensor  # [B] f32 per-sample loss
+    priority: Tensor  # [B] f32 loss of the sample, or what else the sampler draws by
     metrics: dict[str, Tensor]  # [] each
 
 
@@ -102,5 +102,5 @@ class FetchedUpdate(NamedTuple):
 
     loss: float
     indices: np.ndarray  # [B] i64 of the batch
-    priority: np.ndarray  # [B] f32 per-sample loss
+    priority: np.ndarray  # [B] f32 loss of the sample, or what else the sampler draws by
     metrics: dict[str, float]

@@ -19,6 +19,7 @@ from c2d.errors import UserError
 from c2d.formatting import size
 from c2d.nets.heads import Head, Style
 from c2d.nets.network import Encoder, ValueNetwork, initialize
+from c2d.nets.scales import RunningScale
 from c2d.recipes import parts as spec
 from c2d.recipes.part import PARTS, EncoderSpec, part_name
 from c2d.recipes.recipe import Recipe
@@ -38,12 +39,16 @@ def build_phi(recipe: Recipe, network: ValueNetwork) -> Phi:
 def build_network(recipe: Recipe, env: EnvSpec, rng: torch.Generator) -> ValueNetwork:
     """Encoder and head with weights drawn from `rng`."""
     check_network(recipe, env)
-    network = ValueNetwork(*build_parts(recipe, env))
+    network = _assemble_network(recipe, env)
     try:
         initialize(network, rng, recipe.initializer)
     except TypeError as error:  # a layer of a user's part; those of the package have rules
         raise UserError(f"{error}; name them in the layer's `constants` or give it a method initialize(rng)") from None
     return network
+
+
+def _assemble_network(recipe: Recipe, env: EnvSpec) -> ValueNetwork:
+    return ValueNetwork(*build_parts(recipe, env), RunningScale() if recipe.bootstrap.build().needs_scale else None)
 
 
 def build_parts(recipe: Recipe, env: EnvSpec) -> tuple[Encoder, Head]:
@@ -52,7 +57,8 @@ def build_parts(recipe: Recipe, env: EnvSpec) -> tuple[Encoder, Head]:
     encoder: Any = recipe.encoder.build(env)
     if not (isinstance(encoder, nn.Module) and isinstance(getattr(encoder, "features", None), int)):
         _reject(recipe.encoder, encoder, "torch.nn.Module with an int `features`")
-    style = Style(recipe.dueling, recipe.noise if recipe.noisy else None, recipe.layer_norm)
+    noise, separate = recipe.noise if recipe.noisy else None, recipe.dueling_hidden == "separate"
+    style = Style(recipe.dueling, noise, recipe.layer_norm, separate)
     head: Any = recipe.head.build(encoder.features, env.actions, style)
     if not isinstance(head, Head):
         _reject(recipe.head, head, "c2d.nets.heads.Head")
@@ -112,6 +118,7 @@ def assemble_learner(
         polyak=recipe.schedule.polyak,
         acting_average=recipe.schedule.acting_average,
         compile=compile,
+        priority=recipe.sampler.build_priority(),
     )
 
 
@@ -181,15 +188,9 @@ def most_network_bytes(recipe: Recipe, env: EnvSpec) -> int:
 
 def network_bytes(recipe: Recipe, env: EnvSpec) -> int:
     """The bytes of one network, exactly: built without memory for its weights, which takes a second at first."""
-    import torch
-
-    from c2d.agents.build import build_parts
-    from c2d.nets.network import ValueNetwork
-
     try:
         with torch.device("meta"):
-            parts = build_parts(recipe, env)
-        network = ValueNetwork(*parts)
+            network = _assemble_network(recipe, env)
         return sum(tensor.nbytes for tensor in (*network.parameters(), *network.buffers()))
     except (RuntimeError, TypeError, OverflowError):  # more than can be counted, or a user's part that needs values
         return 0 if any(is_user_code(part_name(part)) for part in (recipe.encoder, recipe.head)) else 1 << 62
@@ -199,10 +200,13 @@ def update_bytes(recipe: Recipe, env: EnvSpec) -> int:
     """About the bytes that one gradient step takes in addition to the networks."""
     batch, atoms = recipe.schedule.batch_size, _atoms(recipe)
     rows = batch * recipe.head.rows
-    pairs = atoms * atoms if "fractions" in recipe.loss.needs else 0
+    maps = batch * _feature_maps(recipe, env)
+    compared = "fractions" in recipe.loss.needs or recipe.sampler.build_priority() is not None
+    pairs = atoms * atoms if compared else 0
     law = env.actions * (1 if rows > batch else atoms)
-    units = law + getattr(recipe.head, "hidden", 0) + getattr(recipe.head, "embedding", 0)
-    return 4 * (3 * rows * units + 3 * batch * pairs + 4 * batch * math.prod(env.obs_shape))
+    streams = 2 if recipe.dueling_hidden == "separate" else 1
+    units = law + streams * getattr(recipe.head, "hidden", 0) + getattr(recipe.head, "embedding", 0)
+    return 4 * (maps + 3 * rows * units + 3 * batch * pairs + 4 * batch * math.prod(env.obs_shape))
 
 
 def _require_memory(needed: int, what: str, settings: str) -> None:
@@ -223,17 +227,36 @@ def _widths(recipe: Recipe, env: EnvSpec) -> list[int]:
     """Inputs and outputs of the dense layers."""
     encoder: Any = recipe.encoder
     widths = [env.actions * _atoms(recipe)]
-    widths += [getattr(recipe.head, field.name) for field in fields(recipe.head) if field.name in _UNITS]
+    streams = 2 if recipe.dueling_hidden == "separate" else 1
+    widths += [streams * getattr(recipe.head, field.name) for field in fields(recipe.head) if field.name in _UNITS]
     if isinstance(encoder, spec.Mlp):
         return [*widths, math.prod(env.obs_shape), *encoder.widths]
     pixels = math.prod(side // 8 + 1 for side in env.frame_shape[1:])  # of the last feature map
     if isinstance(encoder, spec.MinAtar):
         return [*widths, encoder.channels * math.prod(env.frame_shape[1:])]
-    return [*widths, (32 * encoder.scale if isinstance(encoder, spec.Impala) else 64) * pixels]
+    if isinstance(encoder, spec.Impala):
+        return [*widths, 32 * encoder.scale * (encoder.pool**2 or pixels)]
+    return [*widths, 64 * pixels]
+
+
+def _feature_maps(recipe: Recipe, env: EnvSpec) -> int:
+    """Numbers per image that the residual encoder keeps for its gradient, and those that this takes on the way.
+
+    Of each block: the map that is pooled, where its maxima are (two numbers each), and seven maps of half the side.
+    """
+    encoder: Any = recipe.encoder
+    if not isinstance(encoder, spec.Impala):
+        return 0  # a few maps, small beside a batch of images
+    kept, (height, width) = 0, env.frame_shape[1:]
+    for channels in (16, 32, 32):
+        pooled = ((height + 1) // 2) * ((width + 1) // 2)
+        kept += channels * encoder.scale * (height * width + 9 * pooled)
+        height, width = (height + 1) // 2, (width + 1) // 2
+    return kept
 
 
 def _convolutions(recipe: Recipe, env: EnvSpec) -> int:
-    """At most how many weights the convolutions and their normalization have."""
+    """At most how many weights the convolutions and their normalization have, vectors of spectral norms included."""
     encoder: Any = recipe.encoder
     largest = {spec.MinAtar: 0, spec.Impala: 32 * getattr(encoder, "scale", 0), spec.Mlp: 0}.get(type(encoder), 64)
     out = max(largest, getattr(encoder, "channels", 0))

@@ -46,7 +46,9 @@ class Learner:
         polyak: float | None = None,
         acting_average: float | None = None,  # decay per update of the mean of weights that acts
         compile: str = "off",  # a mode of torch.compile for `losses` and its gradient
+        priority: Loss | None = None,  # what the sampler is told of each sample; None: its loss
     ) -> None:
+        self.priority = priority
         self.online, self.target_network = online, target_network
         self.phi, self.loss, self.bootstrap = phi, loss, bootstrap
         self.optimizers, self.rng, self.polyak, self.acting_average = optimizers, rng, polyak, acting_average
@@ -95,10 +97,12 @@ class Learner:
         return Update(loss, batch.indices.numpy(), priority, {**metrics, **always} if diagnosed else always)
 
     def losses(self, batch: Batch, diagnosed: bool = False) -> Losses:
-        """What is descended, and without gradient: the loss, that of each sample [B], metrics [] of the batch."""
+        """What is descended, and without gradient: the loss, priorities of the samples [B], metrics [] of the batch."""
         features = self.online.features(batch.obs, "predict")
         predicted: ReturnDist = self.online.head(features, "predict", self.rng)  # [B, A, N]
         prediction = at_action(predicted, batch.action)  # [B, N]
+        if self.online.scale is not None:
+            self.online.scale.watch(q_values(predicted, self.phi).detach())
         target = self.target(batch, predicted)  # [B, M]
         per_sample = self.loss(prediction, target)  # [B]
         loss = (per_sample * batch.weight).mean()
@@ -110,7 +114,9 @@ class Learner:
         metrics = {"atom_min": atom_min, "atom_max": atom_max}
         if diagnosed:
             metrics |= diagnose(predicted, batch.action, target, self.phi, self.online.head.bound)
-        return total, loss.detach(), per_sample.detach(), metrics
+        with torch.no_grad():
+            priority = per_sample.detach() if self.priority is None else self.priority(prediction, target)
+        return total, loss.detach(), priority, metrics
 
     @torch.no_grad()
     def target(self, batch: Batch, predicted: ReturnDist | None = None, acting: bool = False) -> ReturnDist:
@@ -130,7 +136,9 @@ class Learner:
         if self.bootstrap.online_chooses:
             choose = self.online(batch.next_obs, choosing, rng)
         now = self.target_network(batch.obs, choosing, rng) if self.bootstrap.needs_target_now else None
-        reward, law = self.bootstrap.fn(BootstrapLaws(law, choose, now), batch, self.phi)
+        online_now = predicted if self.bootstrap.needs_online_now else None
+        scale = None if self.online.scale is None else self.online.scale.value
+        reward, law = self.bootstrap.fn(BootstrapLaws(law, choose, now, online_now, scale), batch, self.phi)
         return backup(reward, batch.discount, law, self.phi)
 
     def synchronize(self, fraction: float = 1.0) -> None:
@@ -192,9 +200,9 @@ def _compiled(losses: Callable[[Batch, bool], Losses], mode: str) -> Callable[[B
 
     def call(batch: Batch, diagnosed: bool) -> Losses:
         torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-        total, loss, per_sample, metrics = compiled(batch, diagnosed)
+        total, loss, priority, metrics = compiled(batch, diagnosed)
         kept = {name: tensor.clone() for name, tensor in metrics.items()}  # the next replay overwrites the graph's own
-        return total, loss.clone(), per_sample.clone(), kept
+        return total, loss.clone(), priority.clone(), kept
 
     return call
 

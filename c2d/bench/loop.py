@@ -129,7 +129,7 @@ class Window(NamedTuple):
         return self.steps / self.seconds
 
 
-def loop_config(env: str, recipe: str = "c2d", envs: int = 1, **overrides: Any) -> Config:
+def loop_config(env: str, recipe: str = "c2d", envs: int | None = None, **overrides: Any) -> Config:
     """What `c2d train` runs late in training, when the network chooses nearly every action.
 
     The replay is smaller, but compressed if that of training is.
@@ -143,6 +143,7 @@ def loop_config(env: str, recipe: str = "c2d", envs: int = 1, **overrides: Any) 
         replay_capacity=CAPACITY,
         epsilon_initial=config.recipe.schedule.epsilon_min,
     )
+    envs = config.recipe.envs if envs is None else envs
     config = replace(config, recipe=replace(config.recipe, schedule=schedule, envs=envs), compress_replay=compress)
     validate(config)
     return config
@@ -154,7 +155,8 @@ def window(session: Session, seconds: float, least_updates: int = 1) -> Window:
     finish(session.config.device)
     began = time.perf_counter()
     while time.perf_counter() - began < seconds or session.step - first < least_updates * period:
-        for _ in range(period):
+        start = session.step
+        while session.step - start < period:  # a round is a step of each environment
             session.advance()
     finish(session.config.device)
     return Window(session.step - first, time.perf_counter() - began)

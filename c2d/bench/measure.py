@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from c2d.agents.build import check_device
+from c2d.agents.build import check_device, parameter_count
 from c2d.bench.loop import (
     BareEmulator,
     calibrate_machine,
@@ -53,7 +53,7 @@ def default_threads(device: str = "cpu") -> tuple[int, ...]:
 
 
 def describe(
-    env: str, recipe: str, threads: tuple[int, ...], device: str = "cpu", compile: str = "off", envs: int = 1
+    env: str, recipe: str, threads: tuple[int, ...], device: str = "cpu", compile: str = "off", envs: int | None = None
 ) -> tuple[Config, dict[str, Any]]:
     """The config to measure, and facts about machine and versions. Quick: errors show before anything is measured."""
     config = loop_config(env, recipe, envs, device=device, compile=compile)
@@ -64,7 +64,7 @@ def describe(
     facts = {
         "env": config.env,
         "recipe": config.recipe_name,
-        "envs": envs,
+        "envs": config.recipe.envs,
         "versions": versions(),
         "machine": {**machine(max(threads)), "device": device, **gpu},
         "compile": compile,
@@ -109,10 +109,13 @@ def _measure_one(config: Config, bare: BareEmulator | None, threads: int, second
         window(session, brief / 4, least_updates=2)  # during the first updates PyTorch selects kernels
         inside = stages(session, brief)
         windows = [window(session, seconds).steps_per_second for _ in range(WINDOWS)]
+        gflop = flops_of_update(session) / 1e9
     finally:
         session.close()
     return {
         "threads": threads,
+        "parameters": parameter_count(session.learner.online),
+        "gflop_per_update": gflop,
         **alone,
         **inside,
         "loop_steps_per_second": windows,
@@ -157,8 +160,6 @@ def flops_of_update(session: Session) -> int:
 
 
 def _measure_recipe(request: dict[str, Any]) -> dict[str, Any]:
-    from c2d.agents.build import parameter_count
-
     keep_memory()
     torch.set_num_threads(request["threads"])
     device = request["device"]

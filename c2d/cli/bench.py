@@ -28,8 +28,8 @@ class BenchOptions:
     """Recipe to measure; all: every recipe, with the largest of --threads."""
     padding: str | None = None
     """With --recipe all: valid or same for the convolutions of every recipe; None: each recipe's own."""
-    envs: int = 1
-    """Environments that play in lock-step, as for c2d train."""
+    envs: int | None = None
+    """Environments that play in lock-step, as for c2d train; None: as many as the recipe has."""
     seconds: float = 20.0
     """Length of each of the three windows in which the whole loop is measured."""
     threads: str | None = None
@@ -58,8 +58,8 @@ def main(arguments: Sequence[str]) -> None:
     from c2d.bench.measure import default_threads, describe, estimated_seconds, measure
 
     threads = default_threads(chosen.device) if chosen.threads is None else _thread_counts(chosen.threads)
-    if chosen.recipe == "all" and chosen.envs != 1:
-        raise UserError("--envs is for one recipe; accepted: 1 with --recipe all")
+    if chosen.recipe == "all" and chosen.envs is not None:
+        raise UserError("--envs is for one recipe; accepted: no --envs with --recipe all")
     if chosen.recipe == "all":
         _all_recipes(chosen, max(threads), file)
         return
@@ -160,6 +160,13 @@ def table_rows(result: dict[str, Any]) -> list[TableRow]:
         ("  update", "update_ms", "ms", 1.0),
     ):
         add(what, unit, [_spread(entry[key], scale) for entry in measured])
+    if "gflop_per_update" in measured[0]:
+        add("weights", "", [f"{entry['parameters']:,}" for entry in measured])
+        add(
+            "products and convolutions of an update",
+            "GFLOP",
+            [f"{entry['gflop_per_update']:.2f}" for entry in measured],
+        )
     for number in range(len(measured[0]["loop_steps_per_second"])):
         rates = [_three_digits(entry["loop_steps_per_second"][number]) for entry in measured]
         add(f"whole loop, window {number + 1}", "steps/s", rates)

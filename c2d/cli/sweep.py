@@ -54,7 +54,7 @@ class _Sweep(_Execution):
     """What to run."""
 
     plan: tyro.conf.Positional[str] = ""
-    """A plan: paper, minatar, minatar-c2d, paper-claims, ablate-rainbow-c2d, smoke, or a file (.toml, .yaml).
+    """A plan: paper, btr, minatar, minatar-c2d, paper-claims, ablate-rainbow-c2d, smoke, or a file (.toml, .yaml).
     Without one, --recipes and --envs are required."""
     recipes: str = ""
     """Recipes, separated by commas: c2d,c51."""

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from c2d.native.operations import dense
+from c2d.nets.scales import RewardUnit
 from c2d.recipes.part import OptimizerSpec
 from c2d.recipes.parts import RmsProp
 from c2d.types import Phi, Purpose, ReturnDist
@@ -79,6 +80,9 @@ class NormalizedLinear(nn.Module):
         return normalized
 
 
+Hidden = PlainLinear | NoisyLinear | NormalizedLinear
+
+
 class LayerNorm(nn.LayerNorm):
     """PyTorch's, whose parameters start at 1 and 0."""
 
@@ -98,20 +102,35 @@ class CosineEmbedding(nn.Module):
         return F.relu(self.dense(torch.cos(taus.unsqueeze(-1) * self.frequencies)))
 
 
+class Streams(nn.Module):
+    """Two hidden layers on the same features, their units side by side: those of the value, then of the advantages."""
+
+    def __init__(self, value: Hidden, advantage: Hidden) -> None:
+        super().__init__()
+        self.value, self.advantage = value, advantage
+
+    def forward(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:  # [..., D] -> [..., 2·D']
+        return torch.cat((self.value(x, rng), self.advantage(x, rng)), -1)
+
+
 class Style(NamedTuple):
     """What the recipe says about the layers of its head."""
 
     dueling: bool = False
     noise: float | None = None  # σ₀; None: plain weights
     layer_norm: bool = False
+    separate: bool = False  # a hidden layer for each part of a dueling output
 
     def linear(self, inputs: int, outputs: int) -> PlainLinear | NoisyLinear:
         if self.noise is None:
             return PlainLinear(inputs, outputs)
         return NoisyLinear(inputs, outputs, self.noise)
 
-    def hidden(self, inputs: int, outputs: int) -> PlainLinear | NoisyLinear | NormalizedLinear:
-        """A dense layer that a ReLU follows."""
+    def hidden(self, inputs: int, outputs: int) -> Hidden | Streams:
+        """A dense layer that a ReLU follows; two of them, whose units an `Output` tells apart, if `separate`."""
+        return Streams(*(self._layer(inputs, outputs) for _ in "VA")) if self.separate else self._layer(inputs, outputs)
+
+    def _layer(self, inputs: int, outputs: int) -> Hidden:
         linear = self.linear(inputs, outputs)
         return NormalizedLinear(linear, outputs) if self.layer_norm else linear
 
@@ -120,44 +139,29 @@ class Output(nn.Module):
     """Hidden units -> one row of `size` numbers per action. [..., D] -> [..., A, N]
 
     Dueling (Wang et al. 2016, Eq. 9): a row of the state plus rows of the actions, whose mean over actions is
-    taken away, so that the two parts are determined by their sum.
+    taken away, so that the two parts are determined by their sum. With separate hidden layers each part sees the first
+    `shared` inputs and its own of what follows, `Streams`: [..., shared + 2·(D − shared)] -> [..., A, N].
     """
 
     initial_scale = 1.0  # factor on the initial weights (network.py)
 
-    def __init__(self, inputs: int, actions: int, size: int, style: Style) -> None:
+    def __init__(self, inputs: int, actions: int, size: int, style: Style, shared: int = 0) -> None:
         super().__init__()
-        self.actions, self.size = actions, size
+        self.actions, self.size, self.shared = actions, size, shared
+        self.own = inputs - shared if style.separate else 0
         self.advantage = style.linear(inputs, actions * size)
         self.value = style.linear(inputs, size) if style.dueling else None
 
     def forward(self, x: Tensor, rng: torch.Generator | None) -> Tensor:
+        values = x
+        if self.own:
+            common, values, x = torch.split(x, [self.shared, self.own, self.own], -1)
+            if self.shared:
+                values, x = torch.cat((common, values), -1), torch.cat((common, x), -1)
         out: Tensor = self.advantage(x, rng).unflatten(-1, (self.actions, self.size))
         if self.value is not None:
-            out = self.value(x, rng).unsqueeze(-2) + out - out.mean(-2, keepdim=True)
+            out = self.value(values, rng).unsqueeze(-2) + out - out.mean(-2, keepdim=True)
         return out
-
-
-class RewardUnit(nn.Module):
-    """u, which returns are divided by before φ, and how much of the predictions is at the bound of the atoms.
-
-    Training finds u and lets it grow (training/reward_unit.py). All networks of a learner have the same u.
-    """
-
-    rate = 1e-3  # of the running share, per update
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.u: Tensor
-        self.found: Tensor
-        self.share: Tensor
-        self.register_buffer("u", torch.ones(()))
-        self.register_buffer("found", torch.zeros(()))  # 1 from when u was found; before, every reward was 0
-        self.register_buffer("share", torch.zeros(()))  # running mean of `saturation`
-
-    def watch(self, law: ReturnDist, bound: Tensor) -> None:
-        """Moves the running share, on the device, as normalization layers move their statistics."""
-        self.share.lerp_(saturation(law, bound), self.rate)
 
 
 EDGE = 0.95  # of the bound: atoms beyond it count as saturated
@@ -435,7 +439,7 @@ class ConjugatedHead(Head):
             embedding = 0  # it would embed a constant
         if train_atoms:
             self.embedding = style.linear(actions * atoms, embedding) if embedding else None
-            self.support = Output(embedding + hidden, actions, atoms, style)
+            self.support = Output(embedding + hidden, actions, atoms, style, shared=embedding)
             self.support.initial_scale = initial_scale
         self.grid: Tensor
         self.register_buffer("grid", torch.linspace(-1.0, 1.0, atoms), persistent=False)
@@ -458,7 +462,7 @@ class ConjugatedHead(Head):
             coupled = torch.cat((F.relu(self.embedding(log_probs.exp().flatten(1), rng)), psi), 1)
         law = ReturnDist(self.alpha * torch.tanh(self.support(coupled, rng) / self.c), log_probs)
         if self.unit is not None and purpose == "predict":
-            self.unit.watch(law, self.alpha)
+            self.unit.watch(saturation(law, self.alpha))
         return law
 
     def _log_probs(self, psi: Tensor, rng: torch.Generator | None) -> Tensor:  # [B, hidden] -> [B, A, N]

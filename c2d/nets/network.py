@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from c2d.errors import UserError
 from c2d.native.operations import column_norm_relu
 from c2d.nets.heads import Head
+from c2d.nets.scales import RunningScale
 from c2d.types import Purpose, ReturnDist
 
 Axis = Literal["column", "channel"]
 Norm = Literal["column", "channel", "layer", "none"]
 Padding = Literal["valid", "same"]
-Initializer = Literal["glorot", "fan-in", "orthogonal"]
+Initializer = Literal["glorot", "fan-in", "torch", "orthogonal"]
 
 # ------------------------------------------------------------------------------------------------------- the network
 
@@ -35,9 +36,10 @@ class Encoder(Protocol):
 class ValueNetwork(nn.Module):
     """Observation -> ReturnDist [B, A, N]. Every pass names its purpose, which decides how layers normalize."""
 
-    def __init__(self, encoder: Encoder, head: Head) -> None:
+    def __init__(self, encoder: Encoder, head: Head, scale: RunningScale | None = None) -> None:
         super().__init__()
         self.encoder, self.head = encoder, head
+        self.scale = scale  # of its real means, for bootstraps that ask for it
 
     def features(self, obs: Tensor, purpose: Purpose) -> Tensor:  # [B, *obs] -> [B, D]
         return self.encoder(obs, purpose)
@@ -60,27 +62,38 @@ class ValueNetwork(nn.Module):
         return (self.head(features, "choose", rng) if self.head.samples else law), law
 
     def diagnostics(self) -> dict[str, float]:
-        """What the head finds worth recording."""
-        return self.head.diagnostics()
+        """What is worth recording."""
+        scale = {} if self.scale is None else {"scale_of_means": self.scale.value.item()}
+        return self.head.diagnostics() | scale
 
 
 @torch.no_grad()
 def synchronize(target: nn.Module, online: nn.Module, fraction: float = 1.0) -> None:
     """Move the target network toward the online one, statistics included; by default all the way.
 
-    A unit of rewards is always copied: between two units there is no mean.
+    What a layer names as `copied` is always copied, since it has no mean between two networks: a unit of rewards, a
+    scale of values, the vectors of spectral normalization.
     """
-    online_state = online.state_dict()
+    online_state, copied = online.state_dict(), _copied(target) if fraction != 1.0 else set()
     for name, tensor in target.state_dict().items():
-        if fraction == 1.0 or name.startswith("head.unit."):
+        if fraction == 1.0 or name in copied:
             tensor.copy_(online_state[name])
         else:
             tensor.lerp_(online_state[name], fraction)
 
 
+def _copied(network: nn.Module) -> set[str]:
+    """Names of the buffers that every synchronization copies as they are."""
+    layers = network.named_modules()
+    return {f"{path}.{name}".lstrip(".") for path, layer in layers for name in getattr(layer, "copied", ())}
+
+
 @torch.no_grad()
 def average(mean: nn.Module, online: nn.Module, fraction: float) -> None:
-    """Move a running mean of weights toward the online network. Statistics are copied: they are means already."""
+    """Move a running mean of weights toward the online network. Statistics are copied: they are means already.
+
+    So are the vectors of spectral normalization: they divide the mean weights by uᵀWv, which is at most their norm.
+    """
     for parameter, latest in zip(mean.parameters(), online.parameters(), strict=True):
         parameter.lerp_(latest, fraction)
     for buffer, statistic in zip(mean.buffers(), online.buffers(), strict=True):
@@ -156,6 +169,46 @@ class LayerNormReLU(nn.Module):
 
     def forward(self, x: Tensor, purpose: Purpose) -> Tensor:  # [B, C, H, W] -> [B, C, H, W]
         return F.relu(F.group_norm(x, 1, self.weight, self.bias))
+
+
+class SpectralConv(nn.Conv2d):
+    """A 3×3 convolution divided by the largest singular value of its weights W [C', 9C] (Miyato et al. 2018, Eq. 8).
+
+    σ(W) = uᵀWv. Each pass that predicts makes one power iteration, u ← Wv/‖Wv‖, v ← Wᵀu/‖Wᵀu‖; all others leave u
+    and v as they are, so that acting and targets change nothing (deviates: D37). Gradients flow through W in σ, with u
+    and v held fixed. Both are buffers: checkpoints hold them, and a target network gets those of the online one.
+    """
+
+    copied = ("u", "v")
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, 3, padding=1)
+        self.u: Tensor
+        self.v: Tensor
+        self.register_buffer("u", torch.full((outputs,), outputs**-0.5))
+        self.register_buffer("v", torch.full((9 * inputs,), (9 * inputs) ** -0.5))
+
+    def settle(self) -> None:
+        """Power iterations for new weights."""
+        for _ in range(_SETTLING):
+            self._iterate()
+
+    @torch.no_grad()
+    def _iterate(self) -> tuple[Tensor, Tensor]:
+        matrix = self.weight.flatten(1)
+        u = F.normalize(matrix.mv(self.v), dim=0)
+        v = F.normalize(matrix.t().mv(u), dim=0)
+        self.u.copy_(u)
+        self.v.copy_(v)
+        return u, v  # no views of the buffers: those may change before the gradient is taken
+
+    def forward(self, x: Tensor, purpose: Purpose = "act") -> Tensor:  # [B, C, H, W] -> [B, C', H, W]
+        u, v = self._iterate() if purpose == "predict" else (self.u, self.v)
+        sigma = u.dot(self.weight.flatten(1).mv(v))
+        return F.conv2d(x, self.weight / sigma, self.bias, padding=1)
+
+
+_SETTLING = 15  # power iterations for new weights
 
 
 class PlainReLU(nn.Module):
@@ -236,23 +289,35 @@ def minatar_encoder(obs_shape: tuple[int, ...], channels: int, norm: Norm, pixel
 class ImpalaEncoder(nn.Module):
     """The residual encoder of Espeholt et al. 2018: three blocks, each a convolution, a pooling, two residual pairs.
 
-    Pooling pads all sides (deviates: D30).
+    Pooling pads all sides (deviates: D30). With `pool`, a last pooling leaves pool × pool places, as in BTR.
     """
 
     def __init__(
-        self, obs_shape: tuple[int, ...], scale: int, pixel_scale: float, norm: Literal["layer", "none"] = "none"
+        self,
+        obs_shape: tuple[int, ...],
+        scale: int,
+        pixel_scale: float,
+        norm: Literal["layer", "spectral", "none"] = "none",
+        pool: int = 0,
     ) -> None:
         super().__init__()
         channels, height, width = obs_shape
-        self.pixel_scale = pixel_scale
+        self.pixel_scale, self.pool = pixel_scale, pool
         self.blocks = nn.ModuleList()
         widths = [width * scale for width in (16, 32, 32) for _ in range(4)]  # before each ReLU, the last one too
         self.norms = nn.ModuleList(LayerNormReLU(width) for width in (*widths, 32 * scale)) if norm == "layer" else None
         for out in (16 * scale, 32 * scale, 32 * scale):
-            layers = [nn.Conv2d(channels, out, 3, padding=1), *(nn.Conv2d(out, out, 3, padding=1) for _ in range(4))]
+            layers = [nn.Conv2d(channels, out, 3, padding=1)]
+            for _ in range(4):
+                layers.append(SpectralConv(out, out) if norm == "spectral" else nn.Conv2d(out, out, 3, padding=1))
             self.blocks.append(nn.ModuleList(layers))
             channels, height, width = out, (height + 1) // 2, (width + 1) // 2
-        self.features = channels * height * width
+        if pool > min(height, width):
+            raise UserError(
+                f"--encoder.pool is {pool}; accepted: at most {min(height, width)}, the side of the last feature map "
+                f"of images of {obs_shape[1]}×{obs_shape[2]} pixels; 0: no pooling"
+            )
+        self.features = channels * (pool * pool if pool else height * width)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, obs: Tensor, purpose: Purpose) -> Tensor:  # [B, C, H, W] u8 or f32 -> [B, D] f32
@@ -261,13 +326,18 @@ class ImpalaEncoder(nn.Module):
         def relu(x: Tensor) -> Tensor:
             return F.relu(x) if self.norms is None else next(relus)(x, purpose)
 
+        def residual(layer: nn.Module, x: Tensor) -> Tensor:
+            y: Tensor = layer(x, purpose) if isinstance(layer, SpectralConv) else layer(x)
+            return y
+
         x = channels_last(obs) * self.pixel_scale
         for block in self.blocks:
-            first, *residual = list(block.children())
+            first, *pairs = list(block.children())
             x = F.max_pool2d(first(x), 3, stride=2, padding=1)
-            for one, two in (residual[:2], residual[2:]):
-                x = x + two(relu(one(relu(x))))
-        return _flatten(relu(x))
+            for one, two in (pairs[:2], pairs[2:]):
+                x = x + residual(two, relu(residual(one, relu(x))))
+        x = relu(x)
+        return _flatten(F.adaptive_max_pool2d(x, self.pool) if self.pool else x)
 
 
 class MlpEncoder(nn.Module):
@@ -317,6 +387,12 @@ def _fan_in_uniform(weight: Tensor, generator: torch.Generator) -> Tensor:
     return nn.init.uniform_(weight, -bound, bound, generator=generator)
 
 
+def _torch_uniform(weight: Tensor, generator: torch.Generator) -> Tensor:
+    """Uniform in ±1/√inputs, as PyTorch draws the weights of a new layer."""
+    bound = 1.0 / math.sqrt(weight[0].numel())
+    return nn.init.uniform_(weight, -bound, bound, generator=generator)
+
+
 @torch.no_grad()
 def _orthogonal(weight: Tensor, generator: torch.Generator) -> Tensor:
     """PyTorch's, which cannot write into channels-last memory."""
@@ -326,6 +402,7 @@ def _orthogonal(weight: Tensor, generator: torch.Generator) -> Tensor:
 INITIALIZERS: dict[Initializer, Callable[..., Tensor]] = {
     "glorot": nn.init.xavier_uniform_,
     "fan-in": _fan_in_uniform,
+    "torch": _torch_uniform,
     "orthogonal": _orthogonal,
 }
 
@@ -336,7 +413,8 @@ def initialize(module: nn.Module, rng: torch.Generator, how: Initializer = "glor
     PyTorch fills new layers from its global generator. So a layer whose weights this function does not know is an
     error: it would keep those. Parameters that start at a constant are named in the layer's `constants`;
     a layer with a method `initialize(rng)` draws its own, and those of all layers within it. Where a module has an
-    `initial_scale`, the weights of the layers directly in it are multiplied by that.
+    `initial_scale`, the weights of the layers directly in it are multiplied by that. A layer's method `settle()` is
+    called last, for what depends on its weights.
     """
     done: set[int] = set()
     for layer in module.modules():
@@ -360,3 +438,5 @@ def initialize(module: nn.Module, rng: torch.Generator, how: Initializer = "glor
             if (scale := getattr(layer, "initial_scale", 1.0)) != 1.0:
                 for inner in layer.children():
                     inner.weight.mul_(scale)  # type: ignore[operator, union-attr]
+            if callable(settle := getattr(layer, "settle", None)):
+                settle()

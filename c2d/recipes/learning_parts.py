@@ -153,6 +153,11 @@ class Munchausen(BootstrapSpec, name="munchausen"):
     """l₀: least value of τ·log π that is added."""
     multi_step: Literal["reject", "first"] = "reject"
     """With n-step returns of n > 1: reject, since the terms of the later steps are missing; or add the first term."""
+    policy: Literal["target", "online"] = "target"
+    """Whose policy the added log-probability is of: that of the target network, or of the online one (BTR)."""
+    scale: Literal["one", "running"] = "one"
+    """What temperature and floor are multiplied by: one, so that they are in rewards; or a running mean of the standard
+    deviation of the real means of a state's actions, for rewards of any size."""
 
     def check(self, recipe: Recipe) -> None:
         accepted = (
@@ -164,7 +169,7 @@ class Munchausen(BootstrapSpec, name="munchausen"):
     def build(self) -> Bootstrap:
         from c2d.returns.bellman import munchausen
 
-        return munchausen(self.alpha, self.temperature, self.floor)
+        return munchausen(self.alpha, self.temperature, self.floor, self.policy == "online", self.scale == "running")
 
 
 # ----------------------------------------------------------------------------------------------------------- samplers
@@ -185,16 +190,25 @@ class Prioritized(SamplerSpec, name="prioritized"):
     """Sampling in proportion to (loss + eps)^exponent, corrected by importance weights."""
 
     exponent: Annotated[float, NOT_NEGATIVE] = 0.5
-    """Exponent on the per-sample loss. 0.5 of the squared Cramér distance is √|TD error| for certain returns."""
+    """Exponent on the loss of a sample, or on what `by` names. 0.5 of the squared Cramér distance is √|TD error| for
+    certain returns."""
     weight_exponent: Annotated[float, NOT_NEGATIVE] = 0.5
     """Exponent of the importance weights 1/p, which are divided by the largest of the batch."""
     eps: Annotated[float, positive(": a transition without a loss would never be drawn again")] = 1e-10
     """Added to the loss, so that every transition can be drawn again."""
+    by: Literal["loss", "td-error"] = "loss"
+    """What a priority is made of: the loss of the sample; or the TD error, the absolute difference of predicted and
+    target atoms, summed over the predicted and averaged over the target ones (BTR)."""
 
     def build(self, capacity: int, streams: int = 1) -> Sampler:
         from c2d.replay.buffer import PrioritizedSampler
 
         return PrioritizedSampler(capacity, self.exponent, self.weight_exponent, self.eps, streams)
+
+    def build_priority(self) -> Loss | None:
+        from c2d.returns.losses import td_error
+
+        return td_error if self.by == "td-error" else None
 
 
 # --------------------------------------------------------------------------------------------------------- optimizers

@@ -140,6 +140,10 @@ class SamplerSpec(Part, slot="sampler", about="which transitions an update learn
         """For `capacity` slots altogether, in as many rings of equal length as there are streams."""
         raise NotImplementedError(f"{type(self).__name__} has no build(self, capacity, streams)")
 
+    def build_priority(self) -> Loss | None:
+        """By what it wants to draw, if that is not the loss that is descended: computed without gradient."""
+        return None
+
 
 @dataclass(frozen=True)
 class OptimizerSpec(Part, slot="optim", about="how weights follow gradients"):

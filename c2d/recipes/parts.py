@@ -101,15 +101,18 @@ class Impala(EncoderSpec, name="impala"):
 
     scale: Annotated[int, UNITS] = 1
     """Factor on the channels of every block."""
-    norm: Literal["layer", "none"] = "none"
-    """Normalization before each ReLU: layer, over each image; or none."""
+    norm: Literal["layer", "spectral", "none"] = "none"
+    """Normalization: layer, over each image before each ReLU; spectral, of the weights of the 12 residual convolutions,
+    divided by their largest singular value; or none."""
+    pool: Annotated[int, UNITS_OR_0] = 0
+    """Side of the map that a last max-pooling leaves, whatever the size of the images: 6 in BTR; 0: no such pooling."""
 
     observations = "image"
 
     def build(self, env: EnvSpec) -> Encoder:
         from c2d.nets.network import ImpalaEncoder
 
-        return ImpalaEncoder(env.obs_shape, self.scale, env.pixel_scale, self.norm)
+        return ImpalaEncoder(env.obs_shape, self.scale, env.pixel_scale, self.norm, self.pool)
 
 
 # -------------------------------------------------------------------------------------------------------------- heads
@@ -266,10 +269,11 @@ class Conjugated(HeadSpec, name="conjugated"):
     def check(self, recipe: Recipe) -> None:
         accepted = "True with --head.fixed-probabilities True: otherwise nothing is left to learn"
         require(self.train_atoms or not self.fixed_probabilities, "head.train-atoms", self.train_atoms, accepted)
+        soft = isinstance(recipe.bootstrap, Munchausen) and recipe.bootstrap.scale == "one"
         for conflict, why in (
             (not self.train_atoms, "--head.train-atoms False: fixed atoms cannot adapt to another unit"),
             (recipe.clip_reward is not None, f"--clip-reward {recipe.clip_reward}, which sets the scale of rewards"),
-            (isinstance(recipe.bootstrap, Munchausen), "--bootstrap munchausen, whose temperature is in rewards"),
+            (soft, "--bootstrap munchausen, whose temperature is in rewards: --bootstrap.scale running changes that"),
         ):
             require(self.unit == "one" or not conflict, "head.unit", self.unit, f"one with {why}")
 

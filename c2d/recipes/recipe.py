@@ -69,7 +69,11 @@ class Schedule:
     epsilon_min: Annotated[float, FRACTION] = 0.01
     """ε after its decay."""
     epsilon_decay_steps: Annotated[int, COUNT_OR_0] = 250_000
-    """Steps over which ε falls linearly."""
+    """Steps over which ε falls: to its least value if linearly, nearly two thirds of the way if geometrically."""
+    epsilon_decay: Literal["linear", "geometric"] = "linear"
+    """How ε falls: linearly; or geometrically, its distance to the least value by 1/steps of itself with each step."""
+    epsilon_off_steps: Annotated[int | None, COUNT_OR_0] = None
+    """Training steps after which ε is 0, for networks that explore by noise; None: ε stays at its least value."""
     epsilon_ladder: Annotated[float, NOT_NEGATIVE] = 0.0
     """k of ε^(1 + k·i/(N-1)), the ε of environment i of N: 7 in Ape-X; 0: all environments explore alike."""
     epsilon_eval: Annotated[float, FRACTION] = 0.001
@@ -88,15 +92,17 @@ class Recipe:
     sampler: SamplerSpec = field(default_factory=Uniform)
     dueling: bool = False
     """Output as a value of the state plus centered advantages of the actions."""
+    dueling_hidden: Literal["shared", "separate"] = "shared"
+    """The hidden dense layer below a dueling output: one for both parts, or one of that size for each."""
     noisy: bool = False
     """Factorized Gaussian noise on the weights of the head's layers, for exploration."""
     noise: Annotated[float, POSITIVE] = 0.5
     """σ₀: initial size of that noise."""
     layer_norm: bool = False
     """Layer normalization before the ReLU of the head's hidden dense layer."""
-    initializer: Literal["glorot", "fan-in", "orthogonal"] = "glorot"
+    initializer: Literal["glorot", "fan-in", "torch", "orthogonal"] = "glorot"
     """Initial weights of convolutions and dense layers: Glorot uniform (C2D, DQN), uniform in ±√(√3/inputs) (Dopamine's
-    C51, Rainbow, QR-DQN, IQN), or orthogonal; noisy layers have their own."""
+    C51, Rainbow, QR-DQN, IQN) or in ±1/√inputs (torch: BTR), or orthogonal; noisy layers have their own."""
     n_step: Annotated[int, between(1, 10_000)] = 1
     """n of n-step returns."""
     clip_reward: Annotated[float | None, POSITIVE] = None
@@ -107,6 +113,17 @@ class Recipe:
     """Environments step while the learner updates, from what was stored before; actions are chosen before that."""
     schedule: Schedule = field(default_factory=Schedule)
     optim: OptimizerSpec = field(default_factory=Adam)
+
+
+def epsilon_at(
+    step: int, initial: float, least: float, decay_steps: int, decay: str = "linear", off_steps: float | None = None
+) -> float:
+    """ε at a training step, by the settings of a `Schedule`."""
+    if off_steps is not None and step >= off_steps:
+        return 0.0
+    if decay == "geometric":
+        return least + (initial - least) * (1.0 - 1.0 / decay_steps) ** step if decay_steps > 1 else least
+    return least if step >= decay_steps else initial + (least - initial) * (step / decay_steps)
 
 
 def epsilon_ladder(epsilon: float, ladder: float, envs: int) -> list[float]:
@@ -132,6 +149,8 @@ def check_recipe(recipe: Recipe) -> None:
     """Reject values out of range and parts that do not fit together, with the reason."""
     check_values(recipe)
     recipe.phi.build()
+    alone = recipe.dueling_hidden == "shared" or recipe.dueling
+    require(alone, "dueling-hidden", recipe.dueling_hidden, "shared without --dueling True")
     for slot in SLOTS:
         part = getattr(recipe, slot)
         check_declaration(type(part))

@@ -7,15 +7,17 @@ from typing import NamedTuple
 
 from c2d.envs.spec import EnvSpec
 from c2d.errors import unknown_name
-from c2d.recipes.part import HeadSpec, OptimizerSpec, with_known
+from c2d.recipes.part import EncoderSpec, HeadSpec, OptimizerSpec, with_known
 from c2d.recipes.parts import (
     Adam,
     Categorical,
     Conjugated,
+    Cramer,
     CrossEntropy,
     Double,
     Fraction,
     Huber,
+    Impala,
     Implicit,
     MinAtar,
     Mlp,
@@ -29,7 +31,7 @@ from c2d.recipes.parts import (
     Scalar,
     Squared,
 )
-from c2d.recipes.recipe import Recipe
+from c2d.recipes.recipe import Recipe, Schedule
 
 # ---------------------------------------------------------------------------------------------------------- C2D
 
@@ -148,6 +150,55 @@ C51_CONJUGATED = replace(
 QR_DQN_CONJUGATED = replace(QR_DQN, phi=PhiSpec(), clip_reward=None)
 
 
+# --------------------------------------------------------------------------------------------- Beyond the Rainbow
+
+# Clark et al. 2024 as their released code has it, which is where paper and code differ the code (docs/btr.md has each
+# setting's source). The periods are those of 64 environments: an update per 64 agent steps, a copy per 500 updates.
+_BTR_SCHEDULE = Schedule(
+    gamma=0.997,
+    batch_size=256,
+    update_period=64,
+    target_period=500 * 64,
+    random_history=200_000,
+    replay_capacity=2**20,
+    epsilon_decay_steps=2_000_000,
+    epsilon_decay="geometric",
+    epsilon_off_steps=25_000_000,  # half of 200M frames
+    epsilon_eval=0.01,
+)
+BTR = Recipe(
+    encoder=Impala(scale=2, norm="spectral", pool=6),
+    head=Implicit(atoms=8, target_atoms=8, policy_atoms=8),
+    phi=PhiSpec("identity"),
+    loss=QuantileHuber(),
+    bootstrap=Munchausen(multi_step="first", policy="online"),
+    sampler=Prioritized(exponent=0.2, weight_exponent=0.2, eps=1e-6, by="td-error"),
+    dueling=True,
+    dueling_hidden="separate",
+    noisy=True,
+    initializer="torch",
+    n_step=3,
+    clip_reward=1.0,
+    envs=64,
+    schedule=_BTR_SCHEDULE,
+    optim=Adam(learning_rate=1e-4, eps=0.005 / 256, eps_form="torch"),
+)
+# C2D's laws on raw rewards in it. The exponent on √(squared Cramér distance) is BTR's 0.2, and so is what its ε adds.
+# With γ 0.997 returns grow to 333 times a step's reward, and φ⁻¹(50) is 648: the unit of rewards is found and grows.
+# Atoms start near 0: wide ones are forgotten slowly, by γ³ per copy of the target network (docs/c2d-explained.md).
+BTR_C2D = replace(
+    BTR,
+    head=Conjugated(unit="auto", initial_scale=0.05),
+    phi=PhiSpec(),
+    loss=Cramer(),
+    bootstrap=Double(),
+    sampler=Prioritized(exponent=0.1, weight_exponent=0.2, eps=1e-12),
+    clip_reward=None,
+)
+# A temperature of 0.03 is for rewards of size 1: here it is in units of how far actions lie apart.
+BTR_C2D_MUNCHAUSEN = replace(BTR_C2D, bootstrap=Munchausen(multi_step="first", policy="online", scale="running"))
+
+
 class Row(NamedTuple):
     """A recipe with what `c2d recipes` says about it."""
 
@@ -169,7 +220,7 @@ ROWS: dict[str, Row] = {
     "c2d-channel": Row(C2D_CHANNEL, "Lindenberg et al. 2022", "paper", "C2D in the paper's words"),
     "c2d-fast": Row(C2D_FAST, "Lindenberg et al. 2022", "ours", "C2D that starts faster, on every scale"),
     "c2d-per3": Row(C2D_PER3, "Lindenberg et al. 2022", "ours", "C2D with 3 steps and prioritized replay"),
-    "rainbow-c2d": Row(RAINBOW_C2D, "Lindenberg et al. 2022, last sentence", "ours", "c2d-fast, also prioritized and noisy"),
+    "rainbow-c2d": Row(RAINBOW_C2D, "Lindenberg et al. 2022, last sentence", "ours", "c2d-fast, prioritized, noisy"),
     "rainbow-c2d-full": Row(RAINBOW_C2D_FULL, "Lindenberg et al. 2022, last sentence", "ours", "also dueling"),
     "dqn": Row(DQN, "Mnih et al. 2015", _CASTRO, "one atom, Huber loss, RMSProp"),
     "dqn-adam": Row(DQN_ADAM, "Mnih et al. 2015", _JAX, "one atom, squared loss, Adam"),
@@ -183,6 +234,9 @@ ROWS: dict[str, Row] = {
     "munchausen-iqn": Row(MUNCHAUSEN_IQN, "Vieillard et al. 2020", "their paper and code", "IQN with a soft policy"),
     "rainbow": Row(RAINBOW, "Hessel et al. 2018", _CASTRO, "C51 with 3 steps and prioritized replay"),
     "rainbow-full": Row(RAINBOW_FULL, "Hessel et al. 2018", _JAX, "all six ingredients"),
+    "btr": Row(BTR, "Clark et al. 2024", "their paper and code", "Beyond the Rainbow: IQN in a residual network"),
+    "btr-c2d": Row(BTR_C2D, "Clark et al. 2024", "ours", "BTR with C2D's laws on raw rewards, double"),
+    "btr-c2d-munchausen": Row(BTR_C2D_MUNCHAUSEN, "Clark et al. 2024", "ours", "the same with a soft policy"),
 }
 RECIPES: dict[str, Recipe] = {name: row.recipe for name, row in ROWS.items()}
 
@@ -200,8 +254,8 @@ def find(name: str) -> Recipe:
 def adapt(recipe: Recipe, env: EnvSpec) -> Recipe:
     """The row at the scale of an environment: the paper's settings for Atari, smaller ones for small environments.
 
-    Only sizes, grids, rates and schedules change. The kind of head, φ, loss, bootstrap and sampler make the algorithm
-    and stay.
+    Only sizes, grids, rates, schedules and the number of environments change. The kind of head, φ, loss, bootstrap and
+    sampler make the algorithm and stay.
     """
     if env.family == "atari":
         return recipe
@@ -209,27 +263,45 @@ def adapt(recipe: Recipe, env: EnvSpec) -> Recipe:
         return _small_images(recipe)
     if len(env.frame_shape) == 1:
         return _vectors(recipe)
-    return _large_images(recipe) if min(env.frame_shape[1:]) >= 36 else _small_images(recipe)
+    side = min(env.frame_shape[1:])
+    return _large_images(recipe, side) if side >= 36 else _small_images(recipe)
 
 
 def _small_images(recipe: Recipe) -> Recipe:
-    # Replay, target period and encoder after Young and Tian 2019. RMSProp's rate, 2.5e-4, is theirs already. A rate that
-    # falls does so within 100 iterations.
+    # Replay, target period and encoder after Young and Tian 2019. RMSProp's rate, 2.5e-4, is theirs already. A rate
+    # that falls does so within 100 iterations.
+    schedule = recipe.schedule
+    schedule = replace(
+        schedule,
+        steps_per_iteration=10_000,
+        update_period=2,
+        target_period=1_000,
+        random_history=2_000,
+        replay_capacity=100_000,
+        epsilon_decay_steps=20_000,
+        epsilon_off_steps=None if schedule.epsilon_off_steps is None else 500_000,
+    )
+    if recipe.envs > 1:  # an update per round and, as on Atari, half the samples of the others and 500 updates per copy
+        schedule = replace(schedule, batch_size=64, update_period=_FEW, target_period=500 * _FEW)
+        schedule = replace(schedule, random_history=4_000, epsilon_decay_steps=40_000)  # a fiftieth, as of the steps
     return replace(
         recipe,
-        encoder=MinAtar(norm="layer" if getattr(recipe.encoder, "norm", "") == "layer" else "none"),
+        encoder=_small_encoder(recipe.encoder),
         head=_shrink(recipe.head, 128, reach=30.0),
-        schedule=replace(
-            recipe.schedule,
-            steps_per_iteration=10_000,
-            update_period=2,
-            target_period=1_000,
-            random_history=2_000,
-            replay_capacity=100_000,
-            epsilon_decay_steps=20_000,
-        ),
+        envs=min(recipe.envs, _FEW),
+        schedule=schedule,
         optim=_faster(recipe.optim, 1e-3, 500_000),
     )
+
+
+_FEW = 8  # environments, of recipes that have many
+
+
+def _small_encoder(encoder: EncoderSpec) -> EncoderSpec:
+    """Without normalization over the batch; the others stay."""
+    if isinstance(encoder, Impala):
+        return replace(encoder, scale=1, pool=0)
+    return MinAtar(norm="layer" if getattr(encoder, "norm", "") == "layer" else "none")
 
 
 def _vectors(recipe: Recipe) -> Recipe:
@@ -243,6 +315,7 @@ def _vectors(recipe: Recipe) -> Recipe:
         recipe,
         encoder=Mlp((256,)),
         head=_shrink(recipe.head, 256, reach=100.0),
+        envs=min(recipe.envs, _FEW),
         schedule=replace(
             recipe.schedule,
             steps_per_iteration=5_000,
@@ -252,21 +325,26 @@ def _vectors(recipe: Recipe) -> Recipe:
             random_history=1_000,
             replay_capacity=100_000,
             epsilon_decay_steps=5_000,
+            epsilon_off_steps=None if recipe.schedule.epsilon_off_steps is None else 20_000,
         ),
         optim=optim,
     )
 
 
-def _large_images(recipe: Recipe) -> Recipe:
+def _large_images(recipe: Recipe, side: int) -> Recipe:
+    encoder, schedule = recipe.encoder, recipe.schedule
+    if isinstance(encoder, Impala):
+        encoder = replace(encoder, pool=min(encoder.pool, -(-side // 8)))
     schedule = replace(
-        recipe.schedule,
+        schedule,
         steps_per_iteration=50_000,
         replay_capacity=100_000,
         random_history=5_000,
-        target_period=2_000,
+        target_period=schedule.target_period // 4,
         epsilon_decay_steps=50_000,
+        epsilon_off_steps=None if schedule.epsilon_off_steps is None else 200_000,
     )
-    return replace(recipe, schedule=schedule)
+    return replace(recipe, encoder=encoder, schedule=schedule)
 
 
 def _faster(optim: OptimizerSpec, rate: float, updates: int) -> OptimizerSpec:
@@ -287,5 +365,6 @@ def _shrink(head: HeadSpec, units: int, reach: float) -> HeadSpec:
     if isinstance(head, Categorical):
         return replace(head, v_min=-reach, v_max=reach)
     if isinstance(head, Implicit):  # more than 8 fractions hardly help (Dabney et al. 2018b, Fig. 2), and each costs
-        return replace(head, atoms=16, target_atoms=16, policy_atoms=16)
+        fewer = {name: min(getattr(head, name), 16) for name in ("atoms", "target_atoms", "policy_atoms")}
+        return replace(head, **fewer)
     return head

@@ -59,6 +59,8 @@ class BootstrapLaws(NamedTuple):
     target_next: ReturnDist  # target network at next_obs
     choose_next: ReturnDist  # by which the next action is chosen; target or online network at next_obs
     target_now: ReturnDist | None = None  # target network at obs
+    online_now: ReturnDist | None = None  # online network at obs: the prediction of the update
+    scale: Tensor | None = None  # [] running scale of real means (nets/scales.py)
 
 
 class Bootstrap(NamedTuple):
@@ -67,6 +69,8 @@ class Bootstrap(NamedTuple):
     fn: Callable[[BootstrapLaws, Batch, Phi], tuple[Tensor, ReturnDist]]
     online_chooses: bool = False
     needs_target_now: bool = False
+    needs_online_now: bool = False
+    needs_scale: bool = False
 
 
 def greedy_bootstrap(laws: BootstrapLaws, batch: Batch, phi: Phi) -> tuple[Tensor, ReturnDist]:
@@ -96,22 +100,33 @@ def clipped_bootstrap(laws: BootstrapLaws, batch: Batch, phi: Phi) -> tuple[Tens
 CLIPPED_DOUBLE = Bootstrap(clipped_bootstrap, online_chooses=True)
 
 
-def munchausen(alpha: float, temperature: float, floor: float) -> Bootstrap:
+def munchausen(alpha: float, temperature: float, floor: float, online: bool = False, scaled: bool = False) -> Bootstrap:
     """A softmax policy π of temperature τ over expected real returns (Vieillard et al. 2020, Eq. 2 and Sec. 4).
 
     reward: r + α·clip(τ log π(a|s), floor, 0). Law: the return under π less τ log π, in real space. Where all
     actions have the same fractions (quantile heads) it is Σ_a π(a)(z_a − τ log π(a)) fraction by fraction, as in
     the paper's M-IQN; else the mixture of the actions' laws with weights π. Of n > 1 steps only the first has its
     bonus and only the last its entropy (deviates: D24).
+
+    π(a|s) is that of the target network, or with `online` of the prediction (deviates: D38). With `scaled`, τ and the
+    floor are multiplied by the running scale of real means.
     """
 
+    def log_policy(law: ReturnDist, phi: Phi, scale: Tensor | None) -> Tensor:  # [B, A, N] -> [B, A]
+        q = q_values(law, phi)
+        return ((q if scale is None else q / scale) / temperature).log_softmax(-1)
+
     def fn(laws: BootstrapLaws, batch: Batch, phi: Phi) -> tuple[Tensor, ReturnDist]:
-        assert laws.target_now is not None
-        now = temperature * (q_values(laws.target_now, phi) / temperature).log_softmax(-1)  # [B, A] τ log π
-        bonus = now.gather(1, batch.action[:, None]).squeeze(1).clamp(floor, 0.0)
-        log_pi = (q_values(laws.choose_next, phi) / temperature).log_softmax(-1)  # [B, A]
+        now, scale = laws.online_now if online else laws.target_now, laws.scale if scaled else None
+        assert now is not None and scaled == (scale is not None)
+        taken = log_policy(now, phi, scale).gather(1, batch.action[:, None]).squeeze(1)  # [B]
+        bonus = (temperature * taken).clamp(floor, 0.0)
+        tau: Tensor | float = temperature
+        if scale is not None:
+            bonus, tau = bonus * scale, temperature * scale
+        log_pi = log_policy(laws.choose_next, phi, scale)  # [B, A]
         law = laws.target_next
-        returns = phi.back(law.atoms) - temperature * log_pi.unsqueeze(-1)  # [B, A, M] real
+        returns = phi.back(law.atoms) - tau * log_pi.unsqueeze(-1)  # [B, A, M] real
         if law.taus is not None:
             mean = (log_pi.exp().unsqueeze(-1) * returns).sum(1)
             mixed = ReturnDist(phi.to(mean), law.log_probs[:, 0], law.taus[:, 0])
@@ -120,4 +135,4 @@ def munchausen(alpha: float, temperature: float, floor: float) -> Bootstrap:
             mixed = ReturnDist(phi.to(returns).flatten(1), weights.flatten(1))  # [B, A·M]
         return batch.reward + alpha * bonus, mixed
 
-    return Bootstrap(fn, needs_target_now=True)
+    return Bootstrap(fn, needs_target_now=not online, needs_online_now=online, needs_scale=scaled)

@@ -17,6 +17,20 @@ class Loss(Protocol):
     def __call__(self, prediction: ReturnDist, target: ReturnDist, /) -> Tensor: ...  # [B, N], [B, M] -> [B]
 
 
+# ------------------------------------------------------------------------------------------------ by which to draw
+
+
+def td_error(prediction: ReturnDist, target: ReturnDist) -> Tensor:
+    """N·Σ_i p_i Σ_j q_j |y_j − z_i|, in φ-space. [B, N], [B, M] -> [B]
+
+    For N quantiles the sum over them of the mean over targets, as in BTR; for single atoms |TD error|. Unlike a
+    distance it is 0 for equal laws only if they are certain: it is large where returns vary.
+    """
+    apart = (target.atoms.unsqueeze(-2) - prediction.atoms.unsqueeze(-1)).abs()  # [B, N, M]
+    mean = (apart * target.log_probs.exp().unsqueeze(-2)).sum(-1)  # [B, N]
+    return prediction.atoms.shape[-1] * (mean * prediction.log_probs.exp()).sum(-1)
+
+
 # ------------------------------------------------------------------------------------------------ point masses (DQN)
 
 

@@ -121,12 +121,25 @@ def estimate(run: PlannedRun, rates: Rates) -> ResourceEstimate:
     memory = _PROCESS + weights * _PER_WEIGHT + _replay_memory(run, schedule.replay_capacity)
     if isinstance(run.config.recipe.head, parts.Implicit | parts.Fraction):
         memory += _SAMPLED_FRACTIONS
+    if _is_large(run):
+        memory += _update_bytes(run)
     without_replay = weights * 4 + _SMALL_FILES
     checkpoints = (run.config.checkpoint.keep + 1) * weights * _SAVED_PER_WEIGHT
     disk = without_replay + checkpoints + replay_bytes(_slots(run, schedule.replay_capacity), frame)
     rate = rates.for_run(run)
     seconds = None if rate is None else run.config.steps / rate
     return ResourceEstimate(int(memory), int(disk), int(without_replay), seconds)
+
+
+def _is_large(run: PlannedRun) -> bool:
+    """Whether a run has the residual encoder: it fills a GPU alone, and its feature maps count."""
+    return isinstance(run.config.recipe.encoder, parts.Impala)
+
+
+def _update_bytes(run: PlannedRun) -> int:
+    from c2d.agents.build import update_bytes
+
+    return update_bytes(run.config.recipe, run.spec)
 
 
 def _slots(run: PlannedRun, capacity: int) -> int:
@@ -225,6 +238,12 @@ _ASSUMPTIONS = (
     "250,000 steps: google/dopamine#179), 300 steps/s as a user reports of an RTX 2080 SUPER (Kaixhin/Rainbow#71). "
     "--rate states another."
 )
+_ASSUMED_LARGE = (1_208.0, 434.0)  # of runs with the residual encoder
+_ASSUMPTIONS_LARGE = (
+    "Rates of one run are assumed: those at which BTR's authors report 200M frames in 11.5 hours on an RTX 4090 and in "
+    "32 hours on an RTX 2080 Ti (Clark et al. 2024), with 64 environments in processes of their own. --rate states "
+    "another."
+)
 
 
 def cost_lines(runs: Sequence[PlannedRun], estimates: Sequence[ResourceEstimate], rate: float | None) -> list[str]:
@@ -232,26 +251,31 @@ def cost_lines(runs: Sequence[PlannedRun], estimates: Sequence[ResourceEstimate]
     steps = sum(run.config.steps for run in runs)
     memory = max(each.memory for each in estimates)
     disk = max(each.disk for each in estimates)
+    large = any(map(_is_large, runs))
+    assumed, assumptions = (_ASSUMED_LARGE, _ASSUMPTIONS_LARGE) if large else (_ASSUMED, _ASSUMPTIONS)
+    most = 1 if large else _PACKED  # runs on a GPU
     lines = [
         f"{plural(len(runs), 'run')}, {steps:,} agent steps. A run takes up to {size(memory)} of memory; a "
         f"finished one up to {size(disk)} on disk with its replay, "
         f"{size(max(each.disk_without_replay for each in estimates))} without.",
         "",
-        _ASSUMPTIONS if rate is None else f"Rate of one run: {rate:g} steps/s, as stated.",
-        f"Each of {_PACKED} runs on one GPU is assumed to keep that rate.",
+        assumptions if rate is None else f"Rate of one run: {rate:g} steps/s, as stated.",
+        "A run is assumed to fill a GPU." if large else f"Each of {most} runs on one GPU is assumed to keep that rate.",
         "",
         f"| | {' | '.join(plural(gpus, 'GPU') for gpus in _GPUS)} |",
         "|---" * (len(_GPUS) + 1) + "|",
     ]
-    for each_rate in _ASSUMED if rate is None else (rate,):
-        for packed in (1, _PACKED):
+    for each_rate in assumed if rate is None else (rate,):
+        for packed in sorted({1, most}):
             times = [run.config.steps / each_rate for run in runs]
             cells = [duration(makespan(times, gpus * packed)) for gpus in _GPUS]
             lines.append(_markdown_row(f"time at {each_rate:g} steps/s, {plural(packed, 'run')} on a GPU", cells))
-    at_once = [min(gpus * _PACKED, len(runs)) for gpus in _GPUS]
+    at_once = [min(gpus * most, len(runs)) for gpus in _GPUS]
     without = sum(each.disk_without_replay for each in estimates)
     lines += [
-        _markdown_row(f"memory of all nodes, {_PACKED} runs on a GPU", [size(memory * count) for count in at_once]),
+        _markdown_row(
+            f"memory of all nodes, {plural(most, 'run')} on a GPU", [size(memory * count) for count in at_once]
+        ),
         _markdown_row("disk with `--keep-replay False`", [size(without + disk * count) for count in at_once]),
         _markdown_row("disk with all replays", [size(sum(each.disk for each in estimates))] * len(_GPUS)),
     ]

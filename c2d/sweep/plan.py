@@ -356,22 +356,56 @@ def ablations(recipe_name: str, recipe: Recipe) -> list[Variant]:
             lambda r: replace(r, bootstrap=parts.Greedy()),
         ),
         "noise": (recipe.noisy, _without_noise),
-        "dueling": (recipe.dueling, lambda r: replace(r, dueling=False)),
+        "epsilon": (recipe.noisy and recipe.schedule.epsilon_initial > 0, _without_epsilon),
+        "dueling": (recipe.dueling, lambda r: replace(r, dueling=False, dueling_hidden="shared")),
+        "separate-streams": (
+            recipe.dueling_hidden == "separate",
+            lambda r: replace(r, dueling_hidden="shared"),
+        ),
+        "many-environments": (recipe.envs > 1, lambda r: replace(r, envs=1)),
+        "random-fractions": (isinstance(recipe.head, parts.Implicit), _fixed_fractions),
         "phi": (recipe.phi.kind != "identity", lambda r: replace(r, phi=parts.PhiSpec("identity"))),
         "embedding": (
             isinstance(recipe.head, parts.Conjugated) and recipe.head.embedding > 0,
             lambda r: replace(r, head=replace(r.head, embedding=0)),  # type: ignore[call-arg, arg-type]
         ),
+        "unit": (getattr(recipe.head, "unit", "one") != "one", _head(unit="one")),
     }
+    if isinstance(encoder := recipe.encoder, parts.Impala):
+        removals |= {
+            "spectral-norm": (encoder.norm == "spectral", _encoder(norm="none")),
+            "pooling": (encoder.pool > 0, _encoder(pool=0)),
+            "residual-encoder": (True, _without_residuals),
+        }
     present = {name: change for name, (has, change) in removals.items() if has}
     without = [Variant(f"{recipe_name}-no-{name}", recipe_name, change) for name, change in present.items()]
     return [Variant(recipe_name, recipe_name), *without]
 
 
 def _without_noise(recipe: Recipe) -> Recipe:
-    """ε-greedy exploration instead, as in the paper."""
+    """ε-greedy exploration instead, as in the paper; that of the recipe itself if it has both."""
+    if recipe.schedule.epsilon_initial > 0:
+        return replace(recipe, noisy=False, schedule=replace(recipe.schedule, epsilon_off_steps=None))
     schedule = replace(recipe.schedule, epsilon_initial=1.0, epsilon_min=0.01, epsilon_eval=0.001)
     return replace(recipe, noisy=False, schedule=schedule)
+
+
+def _without_epsilon(recipe: Recipe) -> Recipe:
+    return replace(recipe, schedule=replace(recipe.schedule, epsilon_initial=0.0, epsilon_min=0.0))
+
+
+def _fixed_fractions(recipe: Recipe) -> Recipe:
+    """Quantiles at the midpoints of as many equal fractions."""
+    head = recipe.head
+    assert isinstance(head, parts.Implicit)
+    return replace(recipe, head=parts.Quantile(head.atoms, head.hidden))
+
+
+def _without_residuals(recipe: Recipe) -> Recipe:
+    """The plain encoder of the same scale: at that of MinAtar, `adapt` has left the residual one its least width."""
+    encoder = recipe.encoder
+    assert isinstance(encoder, parts.Impala)
+    return replace(recipe, encoder=parts.MinAtar() if encoder.scale == 1 else parts.Nature(norm="none"))
 
 
 def ablation_plan(recipe: str) -> Plan:
@@ -385,6 +419,10 @@ def ablation_plan(recipe: str) -> Plan:
 
 def _head(**changes: object) -> Callable[[Recipe], Recipe]:
     return lambda recipe: replace(recipe, head=dataclasses.replace(recipe.head, **changes))  # type: ignore[arg-type]
+
+
+def _encoder(**changes: object) -> Callable[[Recipe], Recipe]:
+    return lambda recipe: replace(recipe, encoder=dataclasses.replace(recipe.encoder, **changes))  # type: ignore[arg-type]
 
 
 def _phi(kind: str, clip: float | None = None) -> Callable[[Recipe], Recipe]:
@@ -427,6 +465,7 @@ _MINATAR_C2D: tuple[Variant, ...] = (
 )
 # The paper's comparison (C2D, Sec. "Scores and Baselines").
 _PAPER: tuple[Variant, ...] = tuple(Variant(name, name) for name in ("c2d", "c51", "iqn", "rainbow", "dqn"))
+_BTR: tuple[Variant, ...] = tuple(Variant(name, name) for name in ("btr", "btr-c2d"))
 _SMOKE: tuple[Variant, ...] = (Variant("c2d", "c2d"), Variant("c51", "c51"))
 
 _TWO_GAMES = ("minatar/breakout", "minatar/space_invaders")
@@ -437,6 +476,10 @@ PLANS: dict[str, tuple[Callable[[], Plan], str]] = {
     "paper": (
         lambda: Plan("paper", _PAPER, tuple(f"atari/{game}" for game in BENCHMARK), (1, 2, 3)),
         "the paper's study: 55 Atari games, 3 seeds, C2D, C51, IQN, Rainbow and DQN, 200M frames each",
+    ),
+    "btr": (
+        lambda: Plan("btr", _BTR, tuple(f"atari/{game}" for game in BENCHMARK), (1, 2, 3), protocol="dopamine"),
+        "Beyond the Rainbow with and without C2D's laws: 55 Atari games, 3 seeds, 200M frames each",
     ),
     "minatar": (
         lambda: Plan("minatar", _MINATAR, _TWO_GAMES, (1, 2), steps=100_000),

@@ -405,7 +405,13 @@ class Session:
 
 
 def _epsilon(schedule: Schedule, step: int) -> float:
-    return linear(step, schedule.epsilon_initial, schedule.epsilon_min, schedule.epsilon_decay_steps)
+    """As `epsilon_at` in recipes/recipe.py, which the page uses: it does without PyTorch, and this with fewer files."""
+    initial, least, steps = schedule.epsilon_initial, schedule.epsilon_min, schedule.epsilon_decay_steps
+    if schedule.epsilon_off_steps is not None and step >= schedule.epsilon_off_steps:
+        return 0.0
+    if schedule.epsilon_decay == "geometric" and steps > 1:
+        return float(least + (initial - least) * (1.0 - 1.0 / steps) ** step)
+    return least if schedule.epsilon_decay == "geometric" else linear(step, initial, least, steps)
 
 
 def epsilons(schedule: Schedule, step: int, envs: int) -> list[float]:

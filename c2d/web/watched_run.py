@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from c2d.config import upgraded
-from c2d.recipes.recipe import epsilon_ladder
+from c2d.recipes.recipe import epsilon_at, epsilon_ladder
 from c2d.runs import layout
 from c2d.runs.confined import Root, browser_safe, count, entry, number, text
 from c2d.runs.lock import LONGEST, is_alive
@@ -242,9 +242,8 @@ class WatchedRun:
         decay, ladder = count(schedule, "epsilon_decay_steps"), number(schedule, "epsilon_ladder") or 0.0
         if first is None or last is None or not (0 <= first <= 1 and 0 <= last <= 1 and ladder >= 0):
             return None
-        steps = max(0, self.steps)
-        now = last if steps >= decay else first + (last - first) * (steps / decay)
-        return epsilon_ladder(now, ladder, self.envs)
+        kind, off = text(schedule, "epsilon_decay") or "linear", number(schedule, "epsilon_off_steps")
+        return epsilon_ladder(epsilon_at(max(0, self.steps), first, last, decay, kind, off), ladder, self.envs)
 
     def state(self, now: float) -> str:
         """running, finished, failed or stopped."""

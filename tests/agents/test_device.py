@@ -16,6 +16,7 @@ from c2d.agents import learner as learner_module
 from c2d.agents.learner import fetch
 from c2d.agents.rollout import OwnPlay, Rollout, Stream
 from c2d.envs.make import make
+from c2d.recipes.part import with_known
 from c2d.recipes.rows import RECIPES
 from c2d.replay.buffer import Replay, to_device
 from c2d.training import session as session_module
@@ -57,7 +58,8 @@ def reads(monkeypatch):
 
 def session_on_meta(env, recipe, **changes):
     config = short_config(env, "unused", recipe=recipe, update_period=1, target_period=2, **changes)
-    session = Session(replace(config, device="meta"))
+    head = with_known(config.recipe.head, unit="one")  # a unit is read when it may grow: below
+    session = Session(replace(config, device="meta", recipe=replace(config.recipe, envs=1, head=head)))
     session.fill_history()
     session.step = 10**6  # ε is at its least: the network acts
     for stream in session.rollout.streams:

@@ -14,9 +14,22 @@ from c2d.agents.rollout import Actor
 from c2d.config import default_config
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
-from c2d.recipes.parts import Categorical, ClippedDouble, MinAtar, Mlp, Munchausen, PhiSpec, Quantile, RmsProp
+from c2d.nets.scales import RunningScale
+from c2d.recipes.parts import (
+    Categorical,
+    ClippedDouble,
+    MinAtar,
+    Mlp,
+    Munchausen,
+    PhiSpec,
+    Prioritized,
+    Quantile,
+    RmsProp,
+)
 from c2d.recipes.recipe import check_recipe
 from c2d.recipes.rows import RECIPES, adapt, find
+from c2d.returns.bellman import at_action
+from c2d.returns.losses import td_error
 from c2d.runs.checkpoints import Checkpoints
 from c2d.runs.confined import Root
 from c2d.training.observers import Observer
@@ -86,6 +99,19 @@ def test_priority_is_the_root_of_the_loss():
     stored = session.replay.sampler.state_dict()["priorities"][update.indices]
     last = {i: p for i, p in zip(update.indices.tolist(), update.priority.tolist(), strict=True)}
     assert stored == pytest.approx([np.sqrt(last[i] + 1e-10) for i in update.indices.tolist()], rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["iqn", "c2d"])
+def test_priorities_by_td_error_change_what_is_reported_and_not_the_update(name):
+    plain, ranked = (learner(small(name, sampler=Prioritized(by=by))) for by in ("loss", "td-error"))
+    one, two = (each.update(batch()) for each in (plain, ranked))
+    assert one.loss == two.loss and torch.equal(flat(plain.online), flat(ranked.online))
+    assert not torch.allclose(one.priority, two.priority) and not two.priority.requires_grad
+    again = learner(small(name))
+    predicted = again.online(batch().obs, "predict", again.rng)
+    prediction = at_action(predicted, batch().action)
+    target = again.target(batch(), predicted)
+    torch.testing.assert_close(two.priority, td_error(prediction, target).detach())
 
 
 def test_noisy_layers_make_greedy_actions_vary_and_evaluation_steady():
@@ -189,6 +215,83 @@ def test_munchausen_changes_the_target_by_its_bonus():
     settings = Munchausen()
     assert (difference <= 1e-6).all() and (difference >= settings.alpha * settings.floor - 1e-6).all()
     assert difference.min() < -1e-3
+
+
+def test_munchausens_own_policy_may_be_that_of_the_prediction():
+    """Then the target network is not asked about the present state, and its weights do not matter to the bonus."""
+    for policy in ("target", "online"):
+        trained = learner(small("iqn", bootstrap=Munchausen(multi_step="first", policy=policy)))
+        data = batch()._replace(discount=torch.zeros(16))  # so the target is the reward alone
+        law = trained.online(data.obs, "predict", torch.Generator().manual_seed(0))
+        asked = []
+        trained.target_network.encoder.register_forward_hook(lambda *_, out=asked: out.append(1))
+        bonus = trained.target(data, law).atoms[:, 0] - data.reward
+        assert len(asked) == (2 if policy == "target" else 1)
+        log_pi = (law.atoms.mean(-1) / 0.03).log_softmax(-1).gather(1, data.action[:, None]).squeeze(1)
+        by_prediction = 0.9 * (0.03 * log_pi).clamp(-1.0, 0.0)
+        with torch.no_grad():
+            for parameter in trained.target_network.parameters():
+                parameter += 0.3
+        close = torch.allclose(bonus, by_prediction, atol=1e-5)
+        assert close == (policy == "online")
+        again = trained.target(data, law).atoms[:, 0] - data.reward
+        assert torch.equal(bonus, again) == (policy == "online")
+
+
+SCALED = Munchausen(multi_step="first", scale="running")
+
+
+def test_the_running_scale_is_the_mean_deviation_of_the_predictions():
+    """The plain mean at first, of the real means that updates predict; the target network has it after a copy."""
+    trained, seen = learner(small("c2d", bootstrap=SCALED)), []
+    assert trained.online.scale is not None and learner(small("c2d")).online.scale is None
+    for seed in range(5):
+        law = trained.online(batch(seed=seed).obs, "act")
+        q = (law.log_probs.exp() * trained.phi.back(law.atoms)).sum(-1).detach().numpy()
+        seen.append(q.std(-1).mean())
+        trained.update(batch(seed=seed))
+        assert trained.online.scale.value.item() == pytest.approx(np.mean(seen), rel=1e-4)
+    assert trained.target_network.scale.value == 1.0
+    trained.synchronize(0.1)
+    assert trained.target_network.scale.value == trained.online.scale.value
+    assert trained.online.diagnostics()["scale_of_means"] == pytest.approx(np.mean(seen), rel=1e-4)
+    other = learner(small("c2d", bootstrap=SCALED), seed=5)
+    other.load_state_dict(trained.state_dict())
+    assert other.update(batch()).loss == trained.update(batch()).loss
+    assert torch.equal(other.online.scale.value, trained.online.scale.value)
+
+
+def test_later_batches_count_a_thousandth_in_the_running_scale():
+    scale = RunningScale()
+    for _ in range(2_000):
+        scale.watch(torch.tensor([[1.0, 3.0]]))
+    scale.watch(torch.tensor([[0.0, 4.0], [2.0, 2.0], [0.0, 10.0]]))
+    assert scale.value.item() == pytest.approx(1.0 + 1e-3 * (7.0 / 3 - 1.0), rel=1e-6)
+    alike = RunningScale()
+    alike.watch(torch.zeros(2, 1))
+    assert alike.value > 0
+
+
+def test_targets_in_units_of_the_running_scale_follow_the_size_of_rewards():
+    """Returns, predictions and rewards a hundred times as large: so is the target. Not so with a fixed temperature."""
+    for scale, follows in (("running", True), ("one", False)):
+        bootstrap = Munchausen(multi_step="first", scale=scale)
+        recipe = small("iqn", bootstrap=bootstrap)
+        targets = []
+        for size in (1.0, 100.0):
+            trained = learner(recipe)
+            with torch.no_grad():
+                for network in (trained.online, trained.target_network):
+                    for parameter in network.head.quantile.output.parameters():
+                        parameter *= size
+            data = batch()._replace(reward=size * batch().reward)
+            rng = trained.rng.get_state()
+            predicted = trained.online(data.obs, "predict", trained.rng)
+            if scale == "running":
+                trained.online.scale.watch((predicted.atoms.mean(-1)).detach())
+            trained.rng.set_state(rng)
+            targets.append(trained.target(data, predicted).atoms)
+        assert torch.allclose(100.0 * targets[0], targets[1], rtol=1e-3, atol=1e-2) == follows
 
 
 def test_polyak_follows_each_update_and_ignores_the_period():

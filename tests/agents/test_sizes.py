@@ -35,6 +35,9 @@ def test_the_quick_count_is_never_too_small(env):
         (ATARI, parts.Nature(padding="same")),
         (ATARI, parts.Impala(scale=2)),
         (ATARI, parts.Impala(scale=2, norm="layer")),
+        (ATARI, parts.Impala(scale=2, norm="spectral", pool=6)),
+        (ATARI, parts.Impala(scale=3, norm="spectral", pool=11)),
+        (MINATAR, parts.Impala(norm="spectral")),
         (ATARI, parts.Nature(norm="layer")),
         (MINATAR, parts.MinAtar(channels=64, norm="channel")),
         (VECTOR, parts.Mlp(widths=(32,) * 30)),
@@ -44,6 +47,33 @@ def test_the_quick_count_is_never_too_small(env):
 def test_both_counts_of_other_encoders(env, encoder):
     recipe = replace(adapt(RECIPES["rainbow-c2d-full"], env), encoder=encoder)
     assert sizes.network_bytes(recipe, env) == actual(recipe, env) <= sizes.most_network_bytes(recipe, env)
+
+
+def test_both_counts_with_two_hidden_layers():
+    for name in ("iqn", "c2d"):
+        recipe = replace(RECIPES[name], dueling=True, dueling_hidden="separate")
+        wide = replace(recipe, head=replace(recipe.head, hidden=3_000))
+        for each in (recipe, wide):
+            assert sizes.network_bytes(each, ATARI) == actual(each, ATARI) <= sizes.most_network_bytes(each, ATARI)
+        plain = replace(wide, dueling_hidden="shared")
+        assert sizes.update_bytes(wide, ATARI) > sizes.update_bytes(plain, ATARI)
+
+
+def test_an_update_counts_the_maps_of_a_residual_encoder():
+    """Between the maps that autograd keeps, counted here, and a few times as much."""
+    recipe = replace(RECIPES["c2d"], encoder=parts.Impala(scale=2, norm="spectral", pool=6))
+    batches = [replace(recipe, schedule=replace(recipe.schedule, batch_size=size)) for size in (2, 4)]
+    counted = sizes.update_bytes(batches[1], ATARI) - sizes.update_bytes(batches[0], ATARI)
+    kept = {}
+
+    def keep(tensor):
+        kept[tensor.data_ptr()] = tensor.nbytes
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        features = recipe.encoder.build(ATARI)(torch.zeros(2, 4, 84, 84, dtype=torch.uint8), "target")
+    assert features.shape == (2, 2304)
+    assert 0.9 * sum(kept.values()) < counted < 3 * sum(kept.values())
 
 
 def test_a_network_is_rejected_by_its_exact_size(monkeypatch):

@@ -43,6 +43,7 @@ def test_measures_and_writes_the_numbers(measured):
     for name in TIMES:
         assert 0.0 < entry[name]["q1"] <= entry[name]["median"] <= entry[name]["q3"], name
     assert len(entry["loop_steps_per_second"]) == 3
+    assert entry["parameters"] > 1_000 and entry["gflop_per_update"] > 0
     assert min(entry["loop_steps_per_second"]) > 0.0
     assert entry["peak_memory_mb"] > 50.0
     for moment in ("calibration_before", "calibration_after"):
@@ -264,3 +265,14 @@ def test_a_gpu_has_rows_of_its_own():
     facts = {"env": "e", "recipe": "r", "versions": {}, "machine": where, "compile": "default"}
     assert bench.headline(facts).startswith("c2d bench --env e --recipe r --device cuda --compile default |")
     assert bench.headline(facts).endswith("S, G, CUDA 12.6")
+
+
+def test_a_recipe_of_many_environments_is_measured_with_them():
+    """A window ends after whole update periods, not after as many rounds as a period has steps."""
+    session = Session(loop.loop_config("gym/CartPole-v1", "btr"))
+    assert len(session.rollout.streams) == 8
+    session.fill_history()
+    before = session.step
+    loop.window(session, 0.0)
+    assert session.step - before == 8 and session.learner.updates == 2
+    session.close()

@@ -72,7 +72,7 @@ def test_plan_file(capsys, tmp_path):
     ("words", "message"),
     [
         (["sweep"], "no plan given"),
-        (["sweep", "minature"], 'unknown plan "minature"; accepted: paper, minatar'),
+        (["sweep", "minature"], 'unknown plan "minature"; accepted: paper, btr, minatar'),
         (["sweep", "minatar", "--seeds", "0"], "--seeds is 0"),
         (["sweep", "minatar", "--seeds", "some"], "--seeds is some"),
         (["sweep", "minatar", "--threads", "0"], "--threads is 0"),

@@ -204,6 +204,11 @@ def test_what_a_unit_does_not_go_with(changes, reason):
         check_recipe(replace(recipe, head=Conjugated(unit="auto")))
 
 
+def test_a_unit_goes_with_munchausen_terms_of_any_scale():
+    soft = Munchausen(scale="running")
+    check_recipe(replace(RECIPES["c2d"], head=Conjugated(unit="auto"), bootstrap=soft))
+
+
 def test_fixed_atoms_have_no_unit():
     with pytest.raises(UserError, match=r"--head.unit is auto; accepted: one with --head.train-atoms False"):
         check_recipe(replace(RECIPES["c2d"], head=Conjugated(unit="auto", train_atoms=False)))

@@ -47,7 +47,12 @@ LAYERS = {
     "munchausen-iqn": (*NATURE, COSINE, (SAME, 512), (512, 6)),
     "fqf": (*NATURE, (SAME, 32), COSINE, (SAME, 512), (512, 6)),
     "rainbow-full": NATURE,  # the rest is noisy
+    "btr": (
+        *((9 * n, 9 * m) for n, m in ((4, 32), *(4 * ((32, 32),)), (32, 64), *(4 * ((64, 64),)), *(5 * ((64, 64),)))),
+        (64, 36 * 64),
+    ),
 }
+TORCH = {"btr"}
 GLOROT = {"c2d", "dqn", "dqn-adam", "th-dqn", "rainbow-full"}
 
 
@@ -58,6 +63,7 @@ def test_bounds_and_variances_of_every_layer(name):
     assert len(layers) == len(LAYERS[name])
     for layer, (inputs, outputs) in zip(layers, LAYERS[name], strict=True):
         bound = math.sqrt(6 / (inputs + outputs)) if name in GLOROT else math.sqrt(math.sqrt(3) / inputs)
+        bound = 1 / math.sqrt(inputs) if name in TORCH else bound
         weight = layer.weight.detach()
         assert 0.99 * bound < weight.abs().max().item() <= bound * (1 + 1e-6)
         assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.03)
@@ -103,7 +109,8 @@ def networks():
             encoder = row.encoder if isinstance(row.encoder, part) else part()
             network = (encoder, row.head, row.dueling, row.noisy, row.initializer)
             if network not in seen:
-                yield f"{name} {kind}", dataclasses.replace(row, encoder=encoder), worlds.get(kind, PIXELS)
+                world = ATARI if getattr(encoder, "pool", 0) else worlds.get(kind, PIXELS)
+                yield f"{name} {kind}", dataclasses.replace(row, encoder=encoder), world
             seen.add(network)
     for kind, part in PARTS["head"].items():
         for dueling in (False, True):

@@ -21,6 +21,7 @@ from c2d.nets.heads import (
     Output,
     QuantileHead,
     ScalarHead,
+    Streams,
     Style,
 )
 from c2d.nets.network import initialize
@@ -250,3 +251,71 @@ def test_the_recipes_layer_norm_reaches_every_head():
         for wanted in (False, True):
             _, head = build_parts(replace(adapt(row, VECTOR), layer_norm=wanted), VECTOR)
             assert any(isinstance(layer, NormalizedLinear) for layer in head.modules()) is wanted, name
+
+
+# ------------------------------------------------------------------------------------------- two hidden layers
+
+
+def weights_of(head):
+    return {name: tensor.detach().double().numpy() for name, tensor in head.named_parameters()}
+
+
+def dense_by(w, name, x):
+    return w[f"{name}.weight"] @ x + w[f"{name}.bias"]
+
+
+def two_parts(w, output, value_units, advantage_units, size):
+    """Dueling of two networks that share nothing but their inputs."""
+    advantage = dense_by(w, f"{output}.advantage", advantage_units).reshape(A, size)
+    return dense_by(w, f"{output}.value", value_units) + advantage - advantage.mean(0)
+
+
+def units_of(w, dense, x):
+    return [np.maximum(dense_by(w, f"{dense}.{part}", x), 0) for part in ("value", "advantage")]
+
+
+SEPARATE = Style(dueling=True, separate=True)
+
+
+def test_separate_streams_of_a_quantile_function_one_row_at_a_time():
+    head = make(ImplicitHead, SEPARATE, atoms=5)
+    law, w, x = head(features(), "predict"), weights_of(head.quantile), features().double().numpy()
+    taus = (np.arange(5) + 0.5) / 5
+    for b in range(B):
+        for k, tau in enumerate(taus):
+            cosines = np.cos(np.pi * np.arange(1, 65) * tau)
+            embedded = np.maximum(dense_by(w, "embedding.dense", cosines), 0) * x[b]
+            wanted = two_parts(w, "output", *units_of(w, "dense", embedded), 1)[:, 0]
+            np.testing.assert_allclose(law.atoms[b, :, k].detach(), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_separate_streams_of_the_conjugated_head_share_the_embedding():
+    head = make(ConjugatedHead, SEPARATE, atoms=3, embedding=7)
+    law, w, x = head(features(), "predict"), weights_of(head), features().double().numpy()
+    for b in range(B):
+        value, advantage = units_of(w, "dense", x[b])
+        logits = two_parts(w, "logits", value, advantage, 3)
+        probs = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+        embedded = np.maximum(dense_by(w, "embedding", probs.ravel()), 0)
+        joined = [np.concatenate((embedded, part)) for part in (value, advantage)]
+        atoms = 50.0 * np.tanh(two_parts(w, "support", *joined, 3) / 5.0)
+        np.testing.assert_allclose(law.log_probs[b].exp().detach(), probs, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(law.atoms[b].detach(), atoms, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_every_head_has_two_hidden_layers_if_asked_with_noise_of_their_own(kind):
+    head = make(kind, Style(True, 0.5, True, separate=True))
+    streams = [layer for layer in head.modules() if isinstance(layer, Streams)]
+    assert len(streams) == 1 and all(isinstance(part, NormalizedLinear) for part in streams[0].children())
+    value, advantage = (part.linear for part in streams[0].children())
+    assert value.weight.shape == advantage.weight.shape == (16, D)
+    with torch.no_grad():  # alike, but for their noise
+        for one, other in zip(value.parameters(), advantage.parameters(), strict=True):
+            other.copy_(one)
+    units = streams[0](features(), rng())
+    assert not torch.equal(units[:, :16], units[:, 16:])
+    steady = streams[0](features(), None)
+    assert torch.equal(steady[:, :16], steady[:, 16:])
+    law = head(features(), "predict", rng())
+    assert law.atoms.shape[:2] == (B, A) and torch.isfinite(law.atoms).all()

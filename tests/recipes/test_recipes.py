@@ -9,11 +9,12 @@ from c2d.envs.protocols import PROTOCOLS
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.recipes.parts import Conjugated, Cramer, Greedy, MinAtar, Mlp, Nature, PhiSpec, Uniform
-from c2d.recipes.recipe import Recipe
+from c2d.recipes.recipe import Recipe, Schedule, epsilon_at
 from c2d.recipes.rows import RECIPES, adapt, find
 from c2d.returns.bellman import greedy_bootstrap
 from c2d.returns.losses import cramer
 from c2d.returns.phi import KINDS
+from c2d.training.session import epsilons
 
 
 def env(family, shape, dtype="uint8"):
@@ -153,3 +154,36 @@ def test_small_environments_shrink_heads_and_widen_grids():
     vector = env("gym", (4,), "float32")
     periods = {name: adapt(find(name), vector).schedule.target_period for name in ("c2d", "dqn-adam")}
     assert periods == {"c2d": 40, "dqn-adam": 400}
+
+
+def test_epsilon_falls_geometrically_as_step_by_step():
+    """Its distance to the least value, by 1/steps of itself."""
+    epsilon, steps = 1.0, 50
+    for step in range(200):
+        assert epsilon_at(step, 1.0, 0.01, steps, "geometric") == pytest.approx(epsilon, rel=1e-12)
+        epsilon -= (epsilon - 0.01) / steps
+    assert epsilon_at(50, 1.0, 0.01, steps, "geometric") == pytest.approx(0.01 + 0.99 * 0.364, abs=1e-3)
+    assert epsilon_at(3, 1.0, 0.1, 0, "geometric") == epsilon_at(3, 1.0, 0.1, 1, "geometric") == 0.1
+
+
+@pytest.mark.parametrize("decay", ["linear", "geometric"])
+def test_epsilon_is_off_from_a_step_on(decay):
+    values = [epsilon_at(step, 1.0, 0.5, 10, decay, 20) for step in range(30)]
+    assert values[:20] == [epsilon_at(step, 1.0, 0.5, 10, decay) for step in range(20)] and min(values[:20]) >= 0.5
+    assert values[20:] == [0.0] * 10
+
+
+@pytest.mark.parametrize("decay", ["linear", "geometric"])
+@pytest.mark.parametrize("steps", [0, 1, 7, 100])
+@pytest.mark.parametrize("off", [None, 0, 40])
+def test_a_run_has_the_epsilon_that_the_page_shows(decay, steps, off):
+    schedule = Schedule(
+        epsilon_initial=0.9, epsilon_min=0.2, epsilon_decay_steps=steps, epsilon_decay=decay, epsilon_off_steps=off
+    )
+    for step in (0, 1, 6, 7, 39, 40, 1_000):
+        assert epsilons(schedule, step, 1) == [epsilon_at(step, 0.9, 0.2, steps, decay, off)]
+
+
+def test_epsilon_falls_linearly_to_its_least_value():
+    assert [epsilon_at(step, 1.0, 0.5, 10) for step in (0, 5, 10, 11)] == [1.0, 0.75, 0.5, 0.5]
+    assert epsilon_at(0, 1.0, 0.5, 0) == 0.5

@@ -19,6 +19,7 @@ from c2d.recipes.parts import (
     Fraction,
     Greedy,
     Huber,
+    Impala,
     Implicit,
     Munchausen,
     Nature,
@@ -32,7 +33,7 @@ from c2d.recipes.parts import (
     Uniform,
 )
 from c2d.recipes.recipe import check_recipe
-from c2d.recipes.rows import RECIPES, ROWS, find
+from c2d.recipes.rows import RECIPES, ROWS, adapt, find
 
 ATARI = EnvSpec("atari/breakout", "atari", (1, 84, 84), "uint8", 4, 4, 4)
 # Dopamine's TensorFlow agents place Adam's ε as Keras does, its JAX agents (optax) as PyTorch does.
@@ -121,6 +122,69 @@ def test_conjugated_rows_differ_in_phi_clipping_grid_and_what_its_projection_kee
         assert find(f"{name}-conjugated") == wanted
 
 
+def test_btr_is_what_its_paper_and_code_say():
+    """Typed from tables D4 and D6 of the paper and from the code; periods in agent steps of all environments."""
+    row, schedule = find("btr"), find("btr").schedule
+    assert row.encoder == Impala(scale=2, norm="spectral", pool=6)
+    assert row.head == Implicit(8, 8, 8, 64, 512) and row.loss == QuantileHuber(1.0)
+    assert row.bootstrap == Munchausen(0.9, 0.03, -1.0, "first", "online", "one")
+    assert row.sampler == Prioritized(0.2, 0.2, 1e-6, "td-error")
+    assert row.optim == Adam(1e-4, eps=1.953125e-5, eps_form="torch", clip_norm=10.0)
+    assert (row.n_step, row.clip_reward, row.envs, row.phi) == (3, 1.0, 64, PhiSpec("identity"))
+    assert (row.dueling, row.dueling_hidden, row.noisy, row.noise) == (True, "separate", True, 0.5)
+    assert (schedule.gamma, schedule.batch_size, schedule.update_period) == (0.997, 256, 64)
+    assert schedule.target_period == 500 * schedule.update_period
+    assert (schedule.replay_capacity, schedule.random_history) == (1_048_576, 200_000)
+    assert (schedule.epsilon_initial, schedule.epsilon_min, schedule.epsilon_decay_steps) == (1.0, 0.01, 2_000_000)
+    assert (schedule.epsilon_decay, schedule.epsilon_off_steps) == ("geometric", 25_000_000)
+
+
+def test_btr_with_the_laws_of_c2d():
+    btr, c2d, soft = (find(name) for name in ("btr", "btr-c2d", "btr-c2d-munchausen"))
+    assert (
+        c2d.head == Conjugated(unit="auto", initial_scale=0.05) and c2d.loss == Cramer() and c2d.bootstrap == Double()
+    )
+    assert c2d.phi == PhiSpec() == find("c2d").phi and c2d.clip_reward is None
+    # the square root of the squared distance to the power 0.2, with an ε that adds the same to certain laws
+    assert c2d.sampler == Prioritized(0.5 * 0.2, 0.2, 1e-6**2, "loss")
+    differing = {f.name for f in dataclasses.fields(btr) if getattr(btr, f.name) != getattr(c2d, f.name)}
+    assert differing == {"head", "phi", "loss", "bootstrap", "sampler", "clip_reward"}
+    assert soft == dataclasses.replace(c2d, bootstrap=Munchausen(0.9, 0.03, -1.0, "first", "online", "running"))
+
+
+def test_weights_of_btr_without_those_of_its_noise():
+    """With 18 actions: 2.91 M, 2.52 M of them dense. Counted by hand, and the two figures of the paper."""
+    env = dataclasses.replace(ATARI, actions=18)
+    network = build_network(find("btr"), env, torch.Generator())
+    means = {name: weight.numel() for name, weight in network.named_parameters() if "sigma" not in name}
+    blocks = [
+        (4 * 9 + 1) * 32 + 4 * (32 * 9 + 1) * 32,
+        (32 * 9 + 1) * 64 + 4 * (64 * 9 + 1) * 64,
+        5 * (64 * 9 + 1) * 64,
+    ]
+    dense = 65 * 2304 + 2 * 2305 * 512 + 513 * (18 + 1)
+    assert sum(count for name, count in means.items() if name.startswith("head")) == dense == 2_519_827
+    assert sum(means.values()) == dense + sum(blocks) == 2_908_851
+
+
+def test_btr_in_small_environments_keeps_its_ingredients():
+    planes = EnvSpec("minatar/breakout", "minatar", (4, 10, 10), "uint8", 1, 3, 1)
+    for name in ("btr", "btr-c2d", "btr-c2d-munchausen"):
+        row, small = find(name), adapt(find(name), planes)
+        assert small.encoder == Impala(norm="spectral") and small.envs == 8
+        for kept in ("phi", "loss", "bootstrap", "sampler", "n_step", "dueling_hidden", "noisy", "clip_reward"):
+            assert getattr(small, kept) == getattr(row, kept)
+        assert type(small.head) is type(row.head) and small.head.atoms == row.head.atoms
+        schedule = small.schedule
+        assert schedule.target_period == 500 * schedule.update_period and schedule.update_period == small.envs
+        assert schedule.gamma == 0.997 and schedule.epsilon_off_steps == 500_000
+        assert adapt(find(name), EnvSpec("x", "gym", (4,), "float32", 1, 2, 1)).envs == 8
+        for side in (36, 40, 41, 96):
+            images = EnvSpec("x", "gym", (3, side, side), "uint8", 1, 2, 1)
+            assert adapt(row, images).encoder.pool == (5 if side <= 40 else 6)
+            build_network(adapt(row, images), images, torch.Generator())
+
+
 def test_every_row_says_where_it_comes_from():
     assert all(row.paper and row.settings and row.about for row in ROWS.values())
 
@@ -158,6 +222,11 @@ def test_parameter_counts_on_breakout(name):
         ("c51", {"head": Categorical(atoms=1)}, "--head.atoms is 1; accepted: at least 2, at most"),
         ("dqn", {"loss": Huber(0.0)}, "--loss.kappa is 0.0"),
         ("rainbow", {"sampler": Prioritized(eps=0.0)}, "--sampler.eps is 0.0; accepted: greater than 0: a transition"),
+        (
+            "iqn",
+            {"dueling_hidden": "separate"},
+            "--dueling-hidden is separate; accepted: shared without --dueling True",
+        ),
         ("fqf", {"head": Fraction(eps=0.0)}, "--head.eps is 0.0; accepted: greater than 0: weights"),
         (
             "iqn",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from c2d.recipes.parts import CrossEntropy
 from c2d.returns.bellman import DOUBLE, GREEDY, BootstrapLaws, backup, munchausen
-from c2d.returns.losses import cross_entropy, huber, project, quantile_huber, squared
+from c2d.returns.losses import cross_entropy, huber, project, quantile_huber, squared, td_error
 from c2d.returns.phi import identity, scaled_h, symlog
 from c2d.types import Batch, ReturnDist
 from tests.oracles import slow_losses
@@ -204,11 +204,19 @@ def test_double_takes_the_law_of_the_target_network_at_the_choice_of_the_other()
 
 @pytest.mark.parametrize("taus", [True, False])
 @pytest.mark.parametrize("phi", [identity(), scaled_h()])
-def test_munchausen_adds_what_it_should(taus, phi):
+@pytest.mark.parametrize("online", [True, False])
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_munchausen_adds_what_it_should(taus, phi, online, scale):
     """Reward and expected law against the formulas of the paper, written for one transition in plain numbers."""
     alpha, temperature, floor = 0.9, 0.7, -1.0
     after, before, data = laws(4, 3, 5, 0, taus), laws(4, 3, 5, 50, taus), batch(4)
-    reward, mixed = munchausen(alpha, temperature, floor).fn(BootstrapLaws(after, after, before), data, phi)
+    other, unit = laws(4, 3, 5, 90, taus), None if scale is None else torch.tensor(scale).double()
+    given = BootstrapLaws(after, after, *((other, before) if online else (before, other)), unit)
+    bootstrap = munchausen(alpha, temperature, floor, online, scale is not None)
+    assert (bootstrap.needs_target_now, bootstrap.needs_online_now) == (not online, online)
+    assert bootstrap.needs_scale == (scale is not None)
+    reward, mixed = bootstrap.fn(given, data, phi)
+    temperature, floor = temperature * (scale or 1.0), floor * (scale or 1.0)
     for b in range(4):
         now = [float((before.log_probs[b, a].exp() * phi.back(before.atoms[b, a])).sum()) for a in range(3)]
         later = [float((after.log_probs[b, a].exp() * phi.back(after.atoms[b, a])).sum()) for a in range(3)]
@@ -221,3 +229,25 @@ def test_munchausen_adds_what_it_should(taus, phi):
         assert found == pytest.approx(wanted, rel=1e-6)
         assert mixed.log_probs[b].exp().sum().item() == pytest.approx(1.0)
         assert mixed.atoms.shape == ((4, 5) if taus else (4, 15))
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_the_td_error_to_draw_by_pair_by_pair(equal):
+    """Σ over predicted atoms of the mean over target atoms if all count alike; else weighted by both laws, times N."""
+    rng = torch.Generator().manual_seed(0)
+    z, y = torch.randn(5, 4, generator=rng), torch.randn(5, 6, generator=rng)
+    log_p, log_q = (torch.randn(5, n, generator=rng).log_softmax(-1) for n in (4, 6))
+    if equal:
+        log_p, log_q = torch.full((5, 4), -math.log(4)), torch.full((5, 6), -math.log(6))
+    found = td_error(ReturnDist(z, log_p), ReturnDist(y, log_q))
+    for b in range(5):
+        wanted = 0.0
+        for i in range(4):
+            row = [abs(float(y[b, j] - z[b, i])) * math.exp(log_q[b, j]) for j in range(6)]
+            wanted += sum(row) * (1.0 if equal else 4 * math.exp(log_p[b, i]))
+        assert float(found[b]) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_the_td_error_of_single_atoms_is_the_absolute_one():
+    one, other = (ReturnDist(torch.tensor([[x]]), torch.zeros(1, 1)) for x in (2.0, -1.5))
+    assert td_error(one, other).tolist() == [3.5]

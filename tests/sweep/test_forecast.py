@@ -176,3 +176,17 @@ def test_cost_of_equal_runs_on_gpus(tmp_path):
     assert rows["disk with all replays"] == [size(20 * estimates[0].disk)] * 3
     assert "72,000 agent steps" in lines[0] and "as stated" in lines[2]
     assert sum(line.startswith("| time at") for line in cost_lines(runs, estimates, None)) == 4
+
+
+def test_cost_of_runs_with_the_residual_encoder():
+    """Each fills a GPU, at the rates that its authors report; its feature maps count as memory."""
+    runs = runs_of("breakout", "btr", seeds=(1, 2))
+    estimates = [estimate(run, Rates()) for run in runs]
+    lines = cost_lines(runs, estimates, None)
+    times = [line for line in lines if line.startswith("| time at")]
+    assert len(times) == 2 and all("1 run on a GPU" in line for line in times)
+    hours = [50e6 / rate / 3600 for rate in (1_208, 434)]
+    assert [round(each, 1) for each in hours] == [11.5, 32.0]
+    assert duration(2 * 50e6 / 1_208) in times[0] and "11.5 hours" in lines[2]
+    wide = runs_of("breakout", "btr", **{"encoder": "nature"})[0]
+    assert estimates[0].memory > estimate(wide, Rates()).memory + 0.5e9

@@ -8,7 +8,7 @@ from c2d.config import default_config
 from c2d.envs.games import BENCHMARK
 from c2d.envs.make import make
 from c2d.errors import UserError
-from c2d.recipes.parts import Categorical, Cramer, Quantile, Uniform
+from c2d.recipes.parts import Categorical, Cramer, Impala, Nature, Quantile, Uniform
 from c2d.recipes.rows import find
 from c2d.sweep.directory import SweepDir
 from c2d.sweep.plan import (
@@ -138,7 +138,7 @@ def test_bad_settings(settings, message, tmp_path):
 # --------------------------------------------------------------------------------------------------- built-in plans
 
 
-@pytest.mark.parametrize("name", [name for name in PLANS if name != "paper"])
+@pytest.mark.parametrize("name", [name for name in PLANS if name not in ("paper", "btr")])
 def test_builtin_plans_have_a_run_for_every_variant_environment_and_seed(name, tmp_path):
     plan = builtin_plan(name)
     runs, same = multiply(plan, tmp_path)
@@ -157,6 +157,38 @@ def test_the_papers_plan(tmp_path):
     assert {run.config.recipe_name for run in runs} == {"c2d", "c51", "iqn", "rainbow", "dqn"}
     assert {run.config.steps * run.spec.frames_per_step for run in runs} == {200_000_000}
     assert {run.config.seed for run in runs[: 55 * 5]} == {1}  # one seed of everything comes first
+
+
+def test_the_plan_of_btr(tmp_path):
+    runs = multiply(builtin_plan("btr"), tmp_path).runs
+    assert len(runs) == 55 * 3 * 2
+    assert {run.config.recipe_name for run in runs} == {"btr", "btr-c2d"}
+    assert {run.config.env for run in runs} == {f"atari/{game}" for game in BENCHMARK}
+    assert {run.config.steps * run.spec.frames_per_step for run in runs} == {200_000_000}
+    rules = {(run.config.rules.sticky, run.config.rules.life_loss_ends_episode) for run in runs}
+    assert rules == {(0.25, False)} and {run.config.rules.truncation for run in runs} == {"terminal"}
+
+
+def test_ablation_of_btr_removes_every_ingredient(tmp_path):
+    """On Atari each variant is another recipe; on MinAtar there is no last pooling to remove."""
+    for name, laws in (
+        ("btr", {"munchausen", "random-fractions"}),
+        ("btr-c2d", {"double", "phi", "embedding", "unit"}),
+        ("btr-c2d-munchausen", {"munchausen", "phi", "embedding", "unit"}),
+    ):
+        common = {"n-step", "priorities", "noise", "epsilon", "dueling", "separate-streams", "many-environments"}
+        common |= {"spectral-norm", "pooling", "residual-encoder"}
+        plan = replace(ablation_plan(name), seeds=(1,))
+        assert {variant.name for variant in plan.variants} == {name, *(f"{name}-no-{what}" for what in common | laws)}
+        runs, same = multiply(plan, tmp_path)
+        assert len(runs) == len(plan.variants) - 1 and same == {f"{name}-no-pooling": name}
+        runs, same = multiply(replace(plan, envs=("breakout",)), tmp_path)
+        assert len(runs) == len(plan.variants) and not same
+        recipes = {run.variant.removeprefix(f"{name}-no-"): run.config.recipe for run in runs}
+        assert recipes["noise"].schedule.epsilon_off_steps is None and not recipes["noise"].noisy
+        assert recipes["epsilon"].schedule.epsilon_initial == 0 and recipes["epsilon"].noisy
+        assert recipes["residual-encoder"].encoder == Nature(norm="none") and recipes["many-environments"].envs == 1
+        assert recipes["spectral-norm"].encoder == Impala(scale=2, norm="none", pool=6)
 
 
 def test_minatar_keeps_its_names(tmp_path):

@@ -30,7 +30,8 @@ def short_config(env, path, seed=1, iterations=2, steps=120, recipe="c2d", **cha
         head = replace(head, atoms=8, target_atoms=8, policy_atoms=8)
     elif recipe == "c2d":
         head = replace(head, atoms=8, embedding=16)
-    return replace(config, recipe=replace(config.recipe, schedule=schedule, head=head))
+    envs = min(config.recipe.envs, 4)  # of recipes with many
+    return replace(config, recipe=replace(config.recipe, schedule=schedule, head=head, envs=envs))
 
 
 def short_run(env, path, **changes):

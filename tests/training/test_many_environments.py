@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 from c2d.cli.main import main
@@ -216,6 +217,21 @@ def test_epsilon_ladder():
     session.advance()
     assert asked[0] == 1.0 and asked[-1] == session.epsilons
     assert Session(several(short_config("gym/CartPole-v1", "unused", epsilon_initial=0.3), 2)).epsilons == [0.3, 0.3]
+
+
+def test_noisy_networks_explore_with_epsilon_too_until_it_is_off():
+    changes = {"epsilon_initial": 0.6, "epsilon_min": 0.6, "epsilon_off_steps": 200, "target_period": 10_000}
+    session = Session(several(short_config("gym/CartPole-v1", "unused", recipe="rainbow-c2d", **changes), 4))
+    session.fill_history()
+    drawn, noise = {False: 0, True: 0}, session.torch_generators["acting"]
+    while session.step < 400:
+        off, before = session.step >= 200, noise.get_state()
+        assert session.epsilon == (0.0 if off else 0.6)
+        session.rollout.decide(session.epsilons)
+        drawn[off] += sum(stream.random for stream in session.rollout.streams)
+        assert all(stream.random for stream in session.rollout.streams) or not torch.equal(before, noise.get_state())
+        session.advance()
+    assert 90 < drawn[False] < 150 and drawn[True] == 0
 
 
 def test_an_environment_that_hangs_is_reported_once(tmp_path):

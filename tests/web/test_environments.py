@@ -79,12 +79,23 @@ def test_games_of_all_environments(index):
     assert [one["games"] for one in index.episodes("a")["envs"]] == [0, 0, 1]
 
 
-@pytest.mark.parametrize(("ladder", "decay"), [(0.0, 400), (7.0, 400), (7.0, 0), (7.0, 150)])
-def test_each_environment_has_the_epsilon_of_the_run(index, ladder, decay):
-    made(index, 3, [], epsilon_ladder=ladder, epsilon_decay_steps=decay, epsilon_initial=0.9, epsilon_min=0.2)
+@pytest.mark.parametrize(
+    ("ladder", "decay", "how", "different"),
+    [
+        (0.0, 400, {}, 1),
+        (7.0, 400, {}, 3),
+        (7.0, 0, {}, 3),
+        (7.0, 150, {}, 3),
+        (7.0, 150, {"epsilon_decay": "geometric"}, 3),
+        (7.0, 150, {"epsilon_off_steps": 201}, 3),
+        (7.0, 150, {"epsilon_off_steps": 200}, 1),
+    ],
+)
+def test_each_environment_has_the_epsilon_of_the_run(index, ladder, decay, how, different):
+    made(index, 3, [], epsilon_ladder=ladder, epsilon_decay_steps=decay, epsilon_initial=0.9, epsilon_min=0.2, **how)
     schedule = from_json(index.runs["a"].config).recipe.schedule
     shown = [one["epsilon"] for one in index.episodes("a")["envs"]]
-    assert shown == epsilons(schedule, 200, 3) and len(set(shown)) == (3 if ladder else 1)
+    assert shown == epsilons(schedule, 200, 3) and len(set(shown)) == different
 
 
 def test_a_run_of_one_environment_lists_none(index):
