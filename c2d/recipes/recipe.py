@@ -5,7 +5,7 @@ The docstring under each field is its help text on the command line. Units are a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
@@ -21,7 +21,22 @@ from c2d.recipes.part import (
     find_part,
     with_known,
 )
-from c2d.recipes.parts import Adam, Conjugated, Cramer, Greedy, Nature, PhiSpec, Uniform
+from c2d.recipes.parts import (
+    Adam,
+    Conjugated,
+    Cramer,
+    Double,
+    Greedy,
+    Impala,
+    Implicit,
+    MinAtar,
+    Munchausen,
+    Nature,
+    PhiSpec,
+    Prioritized,
+    Quantile,
+    Uniform,
+)
 from c2d.validation import (
     BELOW_ONE,
     COUNT,
@@ -163,3 +178,93 @@ def check_recipe(recipe: Recipe) -> None:
         f"at most {most}: each needs n-step + 1 = {least} of the {history} random steps (--schedule.random-history)"
     )
     require(recipe.envs <= most, "envs", recipe.envs, accepted)
+
+
+# ----------------------------------------------------------------------------------------------------- ingredients
+
+
+def ingredients(recipe: Recipe) -> dict[str, Callable[[Recipe], Recipe]]:
+    """What the recipe has beyond the plainest one, by name, and how to take it away."""
+    removals: dict[str, tuple[bool, Callable[[Recipe], Recipe]]] = {
+        "n-step": (recipe.n_step > 1, lambda r: replace(r, n_step=1)),
+        "priorities": (
+            isinstance(recipe.sampler, Prioritized),
+            lambda r: replace(r, sampler=Uniform()),
+        ),
+        "double": (isinstance(recipe.bootstrap, Double), lambda r: replace(r, bootstrap=Greedy())),
+        "munchausen": (
+            isinstance(recipe.bootstrap, Munchausen),
+            lambda r: replace(r, bootstrap=Greedy()),
+        ),
+        "noise": (recipe.noisy, _without_noise),
+        "epsilon": (recipe.noisy and recipe.schedule.epsilon_initial > 0, _without_epsilon),
+        "dueling": (recipe.dueling, lambda r: replace(r, dueling=False, dueling_hidden="shared")),
+        "separate-streams": (
+            recipe.dueling_hidden == "separate",
+            lambda r: replace(r, dueling_hidden="shared"),
+        ),
+        "many-environments": (recipe.envs > 1, lambda r: replace(r, envs=1)),
+        "random-fractions": (isinstance(recipe.head, Implicit), _fixed_fractions),
+        "phi": (recipe.phi.kind != "identity", lambda r: replace(r, phi=PhiSpec("identity"))),
+        "embedding": (
+            isinstance(recipe.head, Conjugated) and recipe.head.embedding > 0,
+            lambda r: replace(r, head=replace(r.head, embedding=0)),  # type: ignore[call-arg, arg-type]
+        ),
+        "unit": (getattr(recipe.head, "unit", "one") != "one", with_head(unit="one")),
+        "narrow-start": (getattr(recipe.head, "initial_scale", 1.0) < 1.0, with_head(initial_scale=1.0)),
+        "layer-norm": (recipe.layer_norm, _without_layer_norm),
+        "falling-rate": (
+            getattr(recipe.optim, "learning_rate_final", None) is not None,
+            lambda r: replace(r, optim=with_known(r.optim, learning_rate_final=None, decay_updates=0)),
+        ),
+    }
+    if isinstance(encoder := recipe.encoder, Impala):
+        removals |= {
+            "spectral-norm": (encoder.norm == "spectral", _with_encoder(norm="none")),
+            "pooling": (encoder.pool > 0, _with_encoder(pool=0)),
+            "residual-encoder": (True, _without_residuals),
+        }
+    return {name: change for name, (has, change) in removals.items() if has}
+
+
+def with_head(**changes: object) -> Callable[[Recipe], Recipe]:
+    """The recipe with other settings of its head."""
+    return lambda recipe: replace(recipe, head=replace(recipe.head, **changes))
+
+
+def _with_encoder(**changes: object) -> Callable[[Recipe], Recipe]:
+    return lambda recipe: replace(recipe, encoder=replace(recipe.encoder, **changes))
+
+
+def _without_layer_norm(recipe: Recipe) -> Recipe:
+    """Nowhere: neither in the head nor in the encoder."""
+    encoder = recipe.encoder
+    if getattr(encoder, "norm", "") == "layer":
+        encoder = with_known(encoder, norm="none")
+    return replace(recipe, layer_norm=False, encoder=encoder)
+
+
+def _without_noise(recipe: Recipe) -> Recipe:
+    """ε-greedy exploration instead, as in the paper; that of the recipe itself if it has both."""
+    if recipe.schedule.epsilon_initial > 0:
+        return replace(recipe, noisy=False, schedule=replace(recipe.schedule, epsilon_off_steps=None))
+    schedule = replace(recipe.schedule, epsilon_initial=1.0, epsilon_min=0.01, epsilon_eval=0.001)
+    return replace(recipe, noisy=False, schedule=schedule)
+
+
+def _without_epsilon(recipe: Recipe) -> Recipe:
+    return replace(recipe, schedule=replace(recipe.schedule, epsilon_initial=0.0, epsilon_min=0.0))
+
+
+def _fixed_fractions(recipe: Recipe) -> Recipe:
+    """Quantiles at the midpoints of as many equal fractions."""
+    head = recipe.head
+    assert isinstance(head, Implicit)
+    return replace(recipe, head=Quantile(head.atoms, head.hidden))
+
+
+def _without_residuals(recipe: Recipe) -> Recipe:
+    """The plain encoder of the same scale: at that of MinAtar, `adapt` has left the residual one its least width."""
+    encoder = recipe.encoder
+    assert isinstance(encoder, Impala)
+    return replace(recipe, encoder=MinAtar() if encoder.scale == 1 else Nature(norm="none"))

@@ -26,7 +26,7 @@ from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError, unknown_name
 from c2d.recipes import parts
 from c2d.recipes.part import PARTS
-from c2d.recipes.recipe import Recipe, exchange
+from c2d.recipes.recipe import Recipe, exchange, ingredients, with_head
 from c2d.recipes.rows import RECIPES, adapt, find
 
 Value = int | float | bool | str | None | list[Any]
@@ -344,68 +344,8 @@ def split_names(text: str) -> list[str]:
 
 def ablations(recipe_name: str, recipe: Recipe) -> list[Variant]:
     """The recipe, and the recipe without each of its ingredients."""
-    removals: dict[str, tuple[bool, Callable[[Recipe], Recipe]]] = {
-        "n-step": (recipe.n_step > 1, lambda r: replace(r, n_step=1)),
-        "priorities": (
-            isinstance(recipe.sampler, parts.Prioritized),
-            lambda r: replace(r, sampler=parts.Uniform()),
-        ),
-        "double": (isinstance(recipe.bootstrap, parts.Double), lambda r: replace(r, bootstrap=parts.Greedy())),
-        "munchausen": (
-            isinstance(recipe.bootstrap, parts.Munchausen),
-            lambda r: replace(r, bootstrap=parts.Greedy()),
-        ),
-        "noise": (recipe.noisy, _without_noise),
-        "epsilon": (recipe.noisy and recipe.schedule.epsilon_initial > 0, _without_epsilon),
-        "dueling": (recipe.dueling, lambda r: replace(r, dueling=False, dueling_hidden="shared")),
-        "separate-streams": (
-            recipe.dueling_hidden == "separate",
-            lambda r: replace(r, dueling_hidden="shared"),
-        ),
-        "many-environments": (recipe.envs > 1, lambda r: replace(r, envs=1)),
-        "random-fractions": (isinstance(recipe.head, parts.Implicit), _fixed_fractions),
-        "phi": (recipe.phi.kind != "identity", lambda r: replace(r, phi=parts.PhiSpec("identity"))),
-        "embedding": (
-            isinstance(recipe.head, parts.Conjugated) and recipe.head.embedding > 0,
-            lambda r: replace(r, head=replace(r.head, embedding=0)),  # type: ignore[call-arg, arg-type]
-        ),
-        "unit": (getattr(recipe.head, "unit", "one") != "one", _head(unit="one")),
-    }
-    if isinstance(encoder := recipe.encoder, parts.Impala):
-        removals |= {
-            "spectral-norm": (encoder.norm == "spectral", _encoder(norm="none")),
-            "pooling": (encoder.pool > 0, _encoder(pool=0)),
-            "residual-encoder": (True, _without_residuals),
-        }
-    present = {name: change for name, (has, change) in removals.items() if has}
-    without = [Variant(f"{recipe_name}-no-{name}", recipe_name, change) for name, change in present.items()]
+    without = [Variant(f"{recipe_name}-no-{name}", recipe_name, change) for name, change in ingredients(recipe).items()]
     return [Variant(recipe_name, recipe_name), *without]
-
-
-def _without_noise(recipe: Recipe) -> Recipe:
-    """ε-greedy exploration instead, as in the paper; that of the recipe itself if it has both."""
-    if recipe.schedule.epsilon_initial > 0:
-        return replace(recipe, noisy=False, schedule=replace(recipe.schedule, epsilon_off_steps=None))
-    schedule = replace(recipe.schedule, epsilon_initial=1.0, epsilon_min=0.01, epsilon_eval=0.001)
-    return replace(recipe, noisy=False, schedule=schedule)
-
-
-def _without_epsilon(recipe: Recipe) -> Recipe:
-    return replace(recipe, schedule=replace(recipe.schedule, epsilon_initial=0.0, epsilon_min=0.0))
-
-
-def _fixed_fractions(recipe: Recipe) -> Recipe:
-    """Quantiles at the midpoints of as many equal fractions."""
-    head = recipe.head
-    assert isinstance(head, parts.Implicit)
-    return replace(recipe, head=parts.Quantile(head.atoms, head.hidden))
-
-
-def _without_residuals(recipe: Recipe) -> Recipe:
-    """The plain encoder of the same scale: at that of MinAtar, `adapt` has left the residual one its least width."""
-    encoder = recipe.encoder
-    assert isinstance(encoder, parts.Impala)
-    return replace(recipe, encoder=parts.MinAtar() if encoder.scale == 1 else parts.Nature(norm="none"))
 
 
 def ablation_plan(recipe: str) -> Plan:
@@ -415,14 +355,6 @@ def ablation_plan(recipe: str) -> Plan:
 
 
 # -------------------------------------------------------------------------------------------------- built-in plans
-
-
-def _head(**changes: object) -> Callable[[Recipe], Recipe]:
-    return lambda recipe: replace(recipe, head=dataclasses.replace(recipe.head, **changes))  # type: ignore[arg-type]
-
-
-def _encoder(**changes: object) -> Callable[[Recipe], Recipe]:
-    return lambda recipe: replace(recipe, encoder=dataclasses.replace(recipe.encoder, **changes))  # type: ignore[arg-type]
 
 
 def _phi(kind: str, clip: float | None = None) -> Callable[[Recipe], Recipe]:
@@ -436,9 +368,9 @@ def _beta(value: float) -> Callable[[Recipe], Recipe]:
 # The design claims of the paper (C2D, Sec. "Evaluation" and appendix), at the scale of MinAtar.
 _PAPER_CLAIMS: tuple[Variant, ...] = (
     Variant("c2d", "c2d"),
-    Variant("c2d-no-embedding", "c2d", _head(embedding=0)),
-    Variant("c2d-alpha-fixed", "c2d", _head(train_alpha=False)),
-    Variant("c2d-support-fixed", "c2d", _head(train_atoms=False, train_alpha=False)),
+    Variant("c2d-no-embedding", "c2d", with_head(embedding=0)),
+    Variant("c2d-alpha-fixed", "c2d", with_head(train_alpha=False)),
+    Variant("c2d-support-fixed", "c2d", with_head(train_atoms=False, train_alpha=False)),
     Variant("c51-cramer", "c51", lambda recipe: replace(recipe, loss=parts.Cramer())),
     Variant("c2d-identity-clipped", "c2d", _phi("identity", clip=1.0)),
     Variant("c2d-identity-raw", "c2d", _phi("identity")),
@@ -448,8 +380,8 @@ _PAPER_CLAIMS: tuple[Variant, ...] = (
     Variant("c2d-orthogonal", "c2d", lambda recipe: replace(recipe, initializer="orthogonal")),
     # the search for β, α and c by early progress
     *(Variant(f"c2d-beta-{beta:g}", "c2d", _beta(beta)) for beta in (1.0, 1.5, 3.0)),
-    *(Variant(f"c2d-alpha-{alpha:g}", "c2d", _head(alpha=alpha)) for alpha in (10.0, 25.0, 100.0)),
-    *(Variant(f"c2d-c-{c:g}", "c2d", _head(c=c)) for c in (1.0, 2.5, 10.0)),
+    *(Variant(f"c2d-alpha-{alpha:g}", "c2d", with_head(alpha=alpha)) for alpha in (10.0, 25.0, 100.0)),
+    *(Variant(f"c2d-c-{c:g}", "c2d", with_head(c=c)) for c in (1.0, 2.5, 10.0)),
 )
 _MINATAR: tuple[Variant, ...] = tuple(
     Variant(name, name) for name in ("dqn-adam", "c51", "qr-dqn", "iqn", "rainbow", "c2d", "rainbow-c2d")

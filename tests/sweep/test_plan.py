@@ -173,8 +173,8 @@ def test_ablation_of_btr_removes_every_ingredient(tmp_path):
     """On Atari each variant is another recipe; on MinAtar there is no last pooling to remove."""
     for name, laws in (
         ("btr", {"munchausen", "random-fractions"}),
-        ("btr-c2d", {"double", "phi", "embedding", "unit"}),
-        ("btr-c2d-munchausen", {"munchausen", "phi", "embedding", "unit"}),
+        ("btr-c2d", {"double", "phi", "embedding", "unit", "narrow-start"}),
+        ("btr-c2d-munchausen", {"munchausen", "phi", "embedding", "unit", "narrow-start"}),
     ):
         common = {"n-step", "priorities", "noise", "epsilon", "dueling", "separate-streams", "many-environments"}
         common |= {"spectral-norm", "pooling", "residual-encoder"}
@@ -203,8 +203,14 @@ def test_ablation_removes_one_ingredient_at_a_time():
     variants = {variant.name: variant.change(full) for variant in ablations("rainbow-c2d-full", full)}
     assert list(variants) == [
         "rainbow-c2d-full", *(f"rainbow-c2d-full-no-{what}" for what in (
-            "n-step", "priorities", "double", "noise", "dueling", "phi", "embedding"))
+            "n-step", "priorities", "double", "noise", "dueling", "phi", "embedding", "narrow-start", "layer-norm",
+            "falling-rate"))
     ]  # fmt: skip
+    plain = variants["rainbow-c2d-full-no-layer-norm"]
+    assert (plain.encoder, plain.layer_norm) == (Nature(norm="none"), False)
+    assert variants["rainbow-c2d-full-no-narrow-start"].head == replace(full.head, initial_scale=1.0)
+    constant = variants["rainbow-c2d-full-no-falling-rate"].optim
+    assert (constant.learning_rate_final, constant.decay_updates) == (None, 0)
     assert variants["rainbow-c2d-full"] == full
     assert variants["rainbow-c2d-full-no-priorities"].sampler == Uniform()
     quiet = variants["rainbow-c2d-full-no-noise"]
