@@ -413,7 +413,7 @@ def initialize(module: nn.Module, rng: torch.Generator, how: Initializer = "glor
     PyTorch fills new layers from its global generator. So a layer whose weights this function does not know is an
     error: it would keep those. Parameters that start at a constant are named in the layer's `constants`;
     a layer with a method `initialize(rng)` draws its own, and those of all layers within it. Where a module has an
-    `initial_scale`, the weights of the layers directly in it are multiplied by that. A layer's method `settle()` is
+    `initial_scale`, all its parameters are multiplied by that. A layer's method `settle()` is
     called last, for what depends on its weights.
     """
     done: set[int] = set()
@@ -436,7 +436,7 @@ def initialize(module: nn.Module, rng: torch.Generator, how: Initializer = "glor
     with torch.no_grad():
         for layer in module.modules():
             if (scale := getattr(layer, "initial_scale", 1.0)) != 1.0:
-                for inner in layer.children():
-                    inner.weight.mul_(scale)  # type: ignore[operator, union-attr]
+                for parameter in layer.parameters():  # of noisy layers, the size of the noise too
+                    parameter.mul_(scale)
             if callable(settle := getattr(layer, "settle", None)):
                 settle()

@@ -250,7 +250,8 @@ class Conjugated(HeadSpec, name="conjugated"):
     embedding: Annotated[int, UNITS_OR_0] = 512
     """Units of the embedding of all probabilities; 0 removes the coupling between probabilities and atoms."""
     initial_scale: Annotated[float, POSITIVE] = 1.0
-    """Factor on the initial weights of the atoms' output layer. Below 1, a fresh network predicts returns near 0."""
+    """Factor on the initial weights of the atoms' output layer, and on their noise. Below 1, a fresh network predicts
+    returns near 0."""
     logit_scale: Annotated[float, POSITIVE] = 1.0
     """Factor on the logits before the softmax: probabilities learn faster, relative to atoms, the larger it is."""
     fixed_probabilities: bool = False

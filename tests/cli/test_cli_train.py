@@ -153,7 +153,7 @@ def test_mistakes_get_one_line(words, message, capsys, tmp_path, monkeypatch):
         (["--head.alpha=x"], '--head.alpha is "x"; accepted: a number'),
         (["--optim.clip-norm", "x"], '--optim.clip-norm is "x"; accepted: a number, None'),
         (["--encoder.widths", "a", "b"], '--encoder.widths is "a b"; accepted: whole numbers, separated by blanks'),
-        (["--initializer", "zeros"], '--initializer is "zeros"; accepted: glorot, fan-in, orthogonal'),
+        (["--initializer", "zeros"], '--initializer is "zeros"; accepted: glorot, fan-in, torch, orthogonal'),
         (["--head.train-alpha=maybe"], '--head.train-alpha is "maybe"; accepted: True, False'),
         (["--head.atoms"], "--head.atoms needs a value: a whole number"),
         (["--seed", "1", "2"], '"2" is one word too many; settings have the form --name value'),
