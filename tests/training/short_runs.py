@@ -6,6 +6,15 @@ from dataclasses import replace
 from c2d.api import train
 from c2d.config import default_config
 from c2d.recipes.parts import Implicit
+from c2d.recipes.rows import RECIPES
+
+
+def _kind(recipe):
+    return type(recipe.head), type(recipe.bootstrap), type(recipe.sampler), recipe.noisy, recipe.layer_norm
+
+
+# Of rows with the same kinds of parts the first: for tests of what does not depend on their sizes and rates.
+UNLIKE = tuple({_kind(recipe): name for name, recipe in reversed(RECIPES.items())}.values())
 
 
 def short_config(env, path, seed=1, iterations=2, steps=120, recipe="c2d", **changes):

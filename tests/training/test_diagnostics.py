@@ -24,7 +24,7 @@ from c2d.types import GameEnd, ResetFrame, ReturnDist, Step
 from tests.agents.test_learner import BETA, EPS, batch, make
 from tests.oracles import toy_law
 from tests.oracles.slow_returns import expected_return
-from tests.training.short_runs import short_config
+from tests.training.short_runs import UNLIKE, short_config
 
 NAMES = ["td_error", "td_error_play", "bias", "effective_atoms", "saturated", "law_std", "law_std_fresh", "action_gap",
          "churn"]  # fmt: skip
@@ -313,7 +313,7 @@ def without_diagnostics(monkeypatch):
     monkeypatch.setattr(learner_module, "diagnose", lambda *_: {})
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", UNLIKE)
 @pytest.mark.parametrize("many", [False, True])
 def test_they_change_nothing(recipe, many, tmp_path, monkeypatch):
     """Weights and scores bit for bit, and what else is recorded; with three environments that step while it learns."""

@@ -15,7 +15,7 @@ from c2d.runs.checkpoints import Checkpoints
 from c2d.training.run import run
 from c2d.training.session import Session
 from tests.agents.test_learner import flat
-from tests.training.short_runs import short_config
+from tests.training.short_runs import UNLIKE, short_config
 
 GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no CUDA device")]
 COMPILER = pytest.mark.skipif(
@@ -118,7 +118,7 @@ def test_compiled_updates_on_a_gpu_agree_with_plain_ones(device, recipe, mode):
     assert_alike(three_updates(config, device), three_updates(config, device, mode), rtol=1e-2)
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", UNLIKE)
 def test_the_compiler_understands_every_row(recipe, monkeypatch):
     """Traced as for the code generator, which is left out: it takes a quarter of a minute for each."""
     config, compiler = short_config("toy/sure", "unused", recipe=recipe), torch.compile
