@@ -150,7 +150,7 @@ def _usual_config(name: EnvName, rules: Rules, recipe: str, protocol: str | None
 
 
 def with_fields(config: Config, values: Mapping[str, Any]) -> Config:
-    """The config with other values of its fields. UserError for what is no field, with where it is."""
+    """The config with other values of its fields. UserError for what is not a field, with where it is."""
     fields = [field.name for field in dataclasses.fields(Config)]
     for name in values:
         if name not in fields:

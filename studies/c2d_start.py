@@ -140,7 +140,7 @@ def forgotten(atom: float, iterations: int) -> float:
 
 
 def atoms_table(lines: list[Line]) -> list[str]:
-    """Largest atoms, and what is forecast from iteration 1, in which the first network is no longer seen."""
+    """Largest atoms, and what is forecast from iteration 1, after the first copies of the target network."""
     table = ["| game | seed | | " + " | ".join(map(str, range(1, 10))) + " |", "|---" * 12 + "|"]
     for game, seed in dict.fromkeys((line["game"], line["seed"]) for line in lines):
         own = [float(line["score"]) for line in lines if (line["game"], line["seed"]) == (game, seed)]

@@ -46,7 +46,7 @@ class Learner:
         polyak: float | None = None,
         acting_average: float | None = None,  # decay per update of the mean of weights that acts
         compile: str = "off",  # a mode of torch.compile for `losses` and its gradient
-        priority: Loss | None = None,  # what the sampler is told of each sample; None: its loss
+        priority: Loss | None = None,  # what the sampler gets for each sample; None: its loss
     ) -> None:
         self.priority = priority
         self.online, self.target_network = online, target_network

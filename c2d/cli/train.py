@@ -92,7 +92,7 @@ def trust_modules(arguments: Sequence[str]) -> None:
     chosen = options(TrustOptions, list(arguments), "c2d trust", about)
     for module in chosen.modules:
         if not all(word.isidentifier() for word in module.split(".")):
-            raise UserError(f'"{module}" is no module; accepted: my_package.my_module, without what is in it')
+            raise UserError(f'"{module}" is not a module; accepted: my_package.my_module, without what is in it')
     before = trusted_modules()
     if chosen.forget and not set(chosen.modules) <= set(before):
         raise UserError(f"not trusted here: {', '.join(set(chosen.modules) - set(before))}; trusted: {_listed(before)}")

@@ -161,7 +161,7 @@ class GymRules:
         for text in self.env_kwargs:
             name, equals, _ = text.partition("=")
             if not equals or not name.isidentifier():
-                raise UserError(f'"{text}" is no argument of an environment; accepted: such as --env-kwargs.size 7')
+                raise UserError(f'"{text}" is not an argument of an environment; accepted: such as --env-kwargs.size 7')
         for wrapper in self.wrappers:
             if ":" not in wrapper:
                 raise UserError(f'--wrapper is "{wrapper}"; accepted: my_package.my_module:wrap')
