@@ -1,5 +1,6 @@
 """The documentation's Python is run, in order, as a reader would run it."""
 
+import csv
 import importlib.util
 import json
 import re
@@ -7,9 +8,11 @@ import shlex
 from pathlib import Path
 
 import pytest
+import torch
 
 from c2d.cli.main import main
 from c2d.config import default_config, flat, to_json
+from c2d.returns.phi import scaled_h
 from c2d.runs.reader import RunRecords
 from c2d.sweep.plan import builtin_plan
 from tests.cli.tiny_runs import tiny_run
@@ -134,12 +137,17 @@ def test_the_papers_settings_are_the_defaults():
     assert seen >= 30
 
 
+def script(name):
+    where = importlib.util.spec_from_file_location(name, DOCS.parent / "studies" / f"{name}.py")
+    module = importlib.util.module_from_spec(where)
+    where.loader.exec_module(module)
+    return module
+
+
 @pytest.mark.parametrize("plan", ["minatar", "minatar-c2d"])
 def test_the_studies_say_which_rows_have_changed_since(plan):
     """Today's settings against those in the records: when a row changes, the page must say so."""
-    where = importlib.util.spec_from_file_location("minatar_study", DOCS.parent / "studies" / "minatar_study.py")
-    study = importlib.util.module_from_spec(where)
-    where.loader.exec_module(study)
+    study = script("minatar_study")
     shipped, found = builtin_plan(plan), {}
     for path in (DOCS / "results" / "records" / "minatar").glob("*.jsonl"):
         header = json.loads(path.read_text().partition("\n")[0])
@@ -149,3 +157,18 @@ def test_the_studies_say_which_rows_have_changed_since(plan):
             found.setdefault((name, game), []).append(RunRecords(path, header, (), None))
     assert len(found) >= len(shipped.variants)
     assert study.age(found, shipped) in (DOCS / "results" / f"{plan}.md").read_text().splitlines()
+
+
+def test_the_tables_on_the_start_of_c2d_are_those_of_its_scores():
+    study = script("c2d_start")
+    page = (DOCS / "results" / "c2d-start.md").read_text()
+    lines = list(csv.DictReader((DOCS / "results" / "c2d-start.csv").read_text().splitlines()))
+    assert len(study.TABLES) == 8
+    for name, (studies, table) in study.TABLES.items():
+        shown = page.split(f"<!-- {name} -->")[1].split(f"<!-- end of {name} -->")[0]
+        assert shown.strip().splitlines() == table([line for line in lines if line["study"] in studies]), name
+    assert study.forgotten(12.0, 0) == pytest.approx(12.0)
+    phi, z = scaled_h(), torch.tensor(12.0, dtype=torch.float64)
+    for _ in range(125):  # copies in four iterations, one after the other
+        z = phi.to(0.99 * phi.back(z))
+    assert study.forgotten(12.0, 4) == pytest.approx(float(z), rel=1e-9)

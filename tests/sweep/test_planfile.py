@@ -1,5 +1,7 @@
 """Plans from files."""
 
+from pathlib import Path
+
 import pytest
 
 from c2d.errors import UserError
@@ -113,3 +115,15 @@ def test_a_plan_file_does_not_bring_wrappers_or_paths(setting, tmp_path):
     file = write(tmp_path / "p.toml", f'recipes = ["c51"]\nenvs = ["gym/CartPole-v1"]\n[settings]\n{setting}')
     with pytest.raises(UserError, match=r"used only if you name it yourself; .* add --set "):
         read_plan(file)
+
+
+def test_the_plan_of_the_contest_gives_every_row_the_same_grid():
+    plan = read_plan(Path(__file__).parents[2] / "docs" / "plans" / "minatar-contest.toml")
+    runs = multiply(plan, Path("unused")).runs
+    tried = {}
+    for run in runs:
+        recipe = run.config.recipe
+        tried.setdefault(run.config.recipe_name, []).append((run.config.env, recipe.optim.learning_rate, recipe.n_step))
+        assert run.config.steps == 100_000
+    assert len(tried) == 8 and len({tuple(sorted(grid)) for grid in tried.values()}) == 1
+    assert len(set(tried["iqn"])) == 8
