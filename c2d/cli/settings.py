@@ -101,7 +101,7 @@ def _helps(settings: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 
 def help_texts(cls: type) -> dict[str, str]:
-    """The docstrings under the fields of a class and its bases; none where there is no source."""
+    """The docstrings under the fields of a class and its bases; empty where the source is missing."""
     texts: dict[str, str] = {}
     for base in reversed(cls.__mro__[:-1]):
         try:

@@ -16,7 +16,7 @@ class RewardUnit(nn.Module):
     """
 
     rate = 1e-3  # of the running share, per update
-    copied = ("u", "found", "share")  # between two units there is no mean
+    copied = ("u", "found", "share")  # a mean of two units would fit neither
 
     def __init__(self) -> None:
         super().__init__()

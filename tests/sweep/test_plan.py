@@ -170,7 +170,7 @@ def test_the_plan_of_btr(tmp_path):
 
 
 def test_ablation_of_btr_removes_every_ingredient(tmp_path):
-    """On Atari each variant is another recipe; on MinAtar there is no last pooling to remove."""
+    """On Atari all variants differ; on MinAtar the recipe has no last pooling that could be removed."""
     for name, laws in (
         ("btr", {"munchausen", "random-fractions"}),
         ("btr-c2d", {"double", "phi", "embedding", "unit", "narrow-start"}),
