@@ -76,13 +76,19 @@ FAST = [line for line in re.findall(r"^\$ c2d (theory.*)$", (DOCS / "theory.md")
 
 @pytest.mark.parametrize("line", FAST)
 def test_the_theory_page_shows_what_its_commands_print(line, capsys, tmp_path, monkeypatch):
-    """But for the search and the check, which take longer; figures go elsewhere."""
+    """But for the search and the check, which take longer; figures go elsewhere.
+
+    Where a rounded φ is lost depends on how a processor rounds: a tenth of it is free.
+    """
     page = (DOCS / "theory.md").read_text()
     shown = page.split(f"$ c2d {line}\n", 1)[1].split("\n```", 1)[0]
     (tmp_path / "docs" / "pictures").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert main(shlex.split(line)) == 0
-    assert capsys.readouterr().out.strip() == shown.strip()
+    printed, lost = capsys.readouterr().out.strip(), r"(?<=lost from \|x\| = )\S+"
+    assert re.sub(lost, "", printed) == re.sub(lost, "", shown.strip())
+    places = ([float(place) for place in re.findall(lost, text)] for text in (printed, shown))
+    assert next(places) == pytest.approx(next(places), rel=0.1)
 
 
 def test_there_are_such_commands():
@@ -92,10 +98,12 @@ def test_there_are_such_commands():
 def test_the_evaluation_page_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     tiny_run("minatar/breakout", "runs/minatar-breakout-c2d-s1")
-    (block,) = re.findall(r"```python\n(.*?)```", (DOCS / "evaluation.md").read_text(), flags=re.DOTALL)
+    block, correcting = re.findall(r"```python\n(.*?)```", (DOCS / "evaluation.md").read_text(), flags=re.DOTALL)
     exec(compile(block, "docs/evaluation.md", "exec"), names := {})
     assert names["returns"].shape == names["probs"].shape == (1, 3, 4)
     assert re.search(r"tensor\(\[\[.*\]\]\) tensor\(\[[012]\]\)", capsys.readouterr().out)
+    exec(compile(correcting, "docs/evaluation.md", "exec"), names)
+    assert names["returns"].shape == names["law"].probs.shape == (3, 4)
 
 
 def test_links_between_documents_lead_somewhere():

@@ -161,7 +161,7 @@ def test_there_are_few_files_and_none_is_tiny():
     """Fewer, fuller files: a reader opens few of them."""
     counted = [path for path in FILES if path.name != "__main__.py"]  # which Python wants for `python -m c2d`
     lengths = {path: len(path.read_text().splitlines()) for path in counted if path.read_text().strip()}
-    assert len(lengths) <= 125
+    assert len(lengths) <= 145
     reasons = {"seeding.py", "errors.py"}  # each is used by everything and depends on nothing
     small = [path for path, length in lengths.items() if length < 40 and path.name not in {"__init__.py", *reasons}]
     assert small == []

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from c2d.evaluation.loaded_run import LoadedRun
     from c2d.evaluation.play import MakeEnv, PlayedGames, PlaySettings, Watch
     from c2d.evaluation.prediction_log import PredictionLog
+    from c2d.evaluation.recalibration import Recalibration
     from c2d.evaluation.risk import Criterion
     from c2d.evaluation.statistics import Summary
 
@@ -58,6 +59,9 @@ class EvaluateOptions:
     nets: int = 1
     """With --calibration: average over the last networks that the run has kept (--checkpoint.keep-weights of c2d
     train), as a single one says little about its recipe; 1: only the newest."""
+    recalibrate: int = 0
+    """With --calibration: first play this many other games, fit a correction of the laws to them (offset and slope of
+    the mean, factor on the spread), and report the calibration of corrected laws too; 0: do not."""
     plot: str | None = None
     """File for the figure of --calibration (.svg, .png or .pdf); None: next to the scores in the run directory."""
     video: str | None = None
@@ -259,6 +263,14 @@ def _check(chosen: EvaluateOptions) -> None:
         raise UserError(f"--seed is {chosen.seed}; accepted: 0 or greater")
     if chosen.epsilon is not None and not 0.0 <= chosen.epsilon <= 1.0:
         raise UserError(f"--epsilon is {chosen.epsilon}; accepted: from 0 to 1")
+    _check_calibration(chosen)
+
+
+def _check_calibration(chosen: EvaluateOptions) -> None:
+    if chosen.recalibrate < 0 or chosen.recalibrate == 1:
+        raise UserError(f"--recalibrate is {chosen.recalibrate}; accepted: 0, or at least 2 games")
+    if chosen.recalibrate and not chosen.calibration:
+        raise UserError("--recalibrate is given without --calibration, which shows what it gains; accepted: both")
     if chosen.nets > 1:
         if not chosen.calibration:
             raise UserError("--nets is given without --calibration, which it averages; accepted: both")
@@ -282,6 +294,7 @@ class EvaluationAddons:
             raise UserError(
                 f"--games is {chosen.games}; accepted: at least 2 with --risk, which compares the spread of scores"
             )
+        self.recalibrate = chosen.recalibrate
         self.calibration, self.figure = chosen.calibration, None if chosen.plot is None else Path(chosen.plot)
         if self.figure is not None:
             if not chosen.calibration:
@@ -299,6 +312,7 @@ class EvaluationAddons:
         self._epsilon = 0.0
         self._result: Calibration | None = None
         self._courses: list[PlayedGames] = []
+        self._correction: Recalibration | None = None
 
     def play(self, subject: LoadedRun, setup: PlaySettings) -> PlayedGames:
         """Play by the mean, and also by the criterion if one is given. Returns the games played by the mean."""
@@ -308,10 +322,14 @@ class EvaluationAddons:
         self._epsilon = setup.epsilon
         recipe = subject.config.recipe
         rival = self._rival(subject)
-        log = None
-        if self.calibration:
-            log = PredictionLog(recipe.schedule.gamma, recipe.clip_reward, subject.config.rules.truncation)
+
+        def new_log() -> PredictionLog:
+            return PredictionLog(recipe.schedule.gamma, recipe.clip_reward, subject.config.rules.truncation)
+
+        log = new_log() if self.calibration else None
         try:
+            if self.recalibrate:
+                self._correction = self._fit(self._course(subject, self._others(setup), MEAN, MEAN, new_log(), False))
             self._courses = [self._course(subject, setup, MEAN, rival, log, recorded=rival == MEAN)]
             if rival != MEAN:
                 self._courses.append(self._course(subject, setup, rival, MEAN, None, recorded=True))
@@ -320,6 +338,20 @@ class EvaluationAddons:
                 self.video.abandon()  # does nothing after finish
         return self._courses[0]
 
+    def _others(self, setup: PlaySettings) -> PlaySettings:
+        """Games of seeds that no evaluation with this seed plays."""
+        from c2d.seeding import integer
+
+        return replace(setup, games=self.recalibrate, seed=integer(setup.seed, "recalibration"))
+
+    def _fit(self, course: PlayedGames) -> Recalibration | None:
+        """None if too few steps count, which the calibration explains."""
+        from c2d.evaluation.recalibration import fit
+
+        assert course.log is not None
+        sample = course.log.sample()
+        return fit(sample) if len(set(sample.game.tolist())) > 1 else None
+
     def play_networks(
         self, subjects: list[LoadedRun], setup: PlaySettings
     ) -> tuple[LoadedRun, PlayedGames, dict[str, Any]]:
@@ -327,6 +359,7 @@ class EvaluationAddons:
         from c2d.evaluation.calibration import network_lines, network_row, over_networks
 
         rows: list[NetworkRow] = []
+        corrected: list[NetworkRow] = []
         played: list[dict[str, Any]] = []
         result: Calibration | None = None
         for subject in subjects:
@@ -336,9 +369,16 @@ class EvaluationAddons:
             result = _calibration(course, noted=bool(rows))
             rows.append(network_row(f"{subject.steps:,}", course.scores, result))
             played.append({"steps": subject.steps, "scores": course.scores, **asdict(rows[-1])})
+            if self._correction is not None and result is not None:
+                corrected.append(network_row(rows[-1].name, course.scores, self._corrected(course)))
+                played[-1] |= {"recalibration": asdict(self._correction), "recalibrated": asdict(corrected[-1])}
         self._say_what_is_predicted(subjects[-1])
         print("\n".join(network_lines(rows, setup.games)))
         statistics = {row.name: asdict(row) for row in over_networks(rows)}
+        if corrected:
+            print(f"laws of each corrected by what came of {self.recalibrate} other games:")
+            print("\n".join(network_lines(corrected, setup.games)[1:]))
+            statistics |= {f"recalibrated {row.name}": asdict(row) for row in over_networks(corrected)}
         calibration = None if result is None else asdict(result)
         return subjects[-1], course, {"calibration": calibration, "nets": {"each": played, **statistics}}
 
@@ -386,6 +426,14 @@ class EvaluationAddons:
             record["risk"] = result.to_json(self._courses[1])
         if self.calibration:
             record["calibration"] = self._calibrate()
+        if self._correction is not None and self._result is not None:
+            from c2d.evaluation.calibration import calibration_lines
+
+            corrected = self._corrected(self._courses[0])
+            print(f"laws corrected by what came of {self.recalibrate} other games: {self._correction.line()}")
+            print("\n".join(calibration_lines(corrected)))
+            record["recalibration"] = {**asdict(self._correction), "games": self.recalibrate}
+            record["recalibrated"] = asdict(corrected)
         if self.video is not None:
             video = self.video
             length = f"{video.frames / video.rate:.1f} s at {video.rate:g} frames per second"
@@ -394,7 +442,7 @@ class EvaluationAddons:
         return record
 
     def _say_what_is_predicted(self, subject: LoadedRun) -> None:
-        print(_prediction(subject))
+        print(subject.prediction)
         if self._epsilon > 0.01:
             print(f"note: predictions assume greedy play, but these games had random actions, ε {self._epsilon:g}")
 
@@ -406,6 +454,12 @@ class EvaluationAddons:
             return None
         print("\n".join(calibration_lines(self._result)))
         return asdict(self._result)
+
+    def _corrected(self, course: PlayedGames) -> Calibration:
+        from c2d.evaluation.calibration import calibrate
+
+        assert course.log is not None and self._correction is not None
+        return calibrate(self._correction.sample(course.log.sample()))
 
     def reject_diverged(self) -> None:
         """Any network plays for a score, but only finite weights give return distributions."""
@@ -444,20 +498,3 @@ def _calibration(course: PlayedGames, noted: bool = False) -> Calibration | None
     if note is not None and not noted:
         print(note)
     return calibrate(sample) if len(sample.realized) else None
-
-
-def _prediction(subject: LoadedRun) -> str:
-    """What the distributions predict, in one sentence."""
-    from c2d.recipes.parts import Munchausen
-
-    recipe = subject.config.recipe
-    clipped = "" if recipe.clip_reward is None else f" clipped to ±{recipe.clip_reward:g}"
-    text = (
-        f"predictions are of the discounted return (γ {recipe.schedule.gamma:g}) in real rewards{clipped}, "
-        "of an action followed by play that is greedy for the mean"
-    )
-    if getattr(subject.config.rules, "life_loss_ends_episode", False):
-        text += ", until the end of a life"
-    if isinstance(recipe.bootstrap, Munchausen):
-        text += "; those of Munchausen agents include its bonus for likely actions"
-    return text

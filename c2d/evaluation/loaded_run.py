@@ -16,6 +16,7 @@ from c2d.envs.protocols import GymRules
 from c2d.envs.spec import Environment
 from c2d.errors import UserError
 from c2d.files import kind_of
+from c2d.recipes.parts import Munchausen
 from c2d.runs.layout import RunDir
 from c2d.runs.reader import read_iterations
 from c2d.training.passport import passport
@@ -43,6 +44,21 @@ class LoadedRun:
             return passport(self.config, env)
         finally:
             env.close()
+
+    @property
+    def prediction(self) -> str:
+        """What the distributions predict, in one sentence."""
+        recipe = self.config.recipe
+        clipped = "" if recipe.clip_reward is None else f" clipped to ±{recipe.clip_reward:g}"
+        text = (
+            f"predictions are of the discounted return (γ {recipe.schedule.gamma:g}) in real rewards{clipped}, "
+            "of an action followed by play that is greedy for the mean"
+        )
+        if getattr(self.config.rules, "life_loss_ends_episode", False):
+            text += ", until the end of a life"
+        if isinstance(recipe.bootstrap, Munchausen):
+            text += "; those of Munchausen agents include its bonus for likely actions"
+        return text
 
     def last_networks(self, count: int, device: str = "cpu") -> list[LoadedRun]:
         """The same run with each of the last networks that it kept, the oldest first."""

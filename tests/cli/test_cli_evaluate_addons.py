@@ -205,11 +205,33 @@ def test_the_last_networks_one_by_one_and_their_mean(kept, tmp_path, capsys):
         ("--calibration --nets 2 --risk cvar:0.1", "--risk is given with --nets 2; accepted: only one of them"),
         ("--calibration --nets 2 --plot a.svg", "--plot is given with --nets 2; accepted: only one of them"),
         ("--calibration --nets 2 --video a.mp4", "--video is given with --nets 2; accepted: only one of them"),
+        ("--recalibrate 9", "--recalibrate is given without --calibration, which shows what it gains; accepted: both"),
+        ("--calibration --recalibrate 1", "--recalibrate is 1; accepted: 0, or at least 2 games"),
     ],
 )  # fmt: skip
 def test_networks_that_cannot_be_averaged(kept, words, reason, capsys):
     assert main(["evaluate", str(kept), *words.split()]) == 2
     assert reason in capsys.readouterr().err
+
+
+def test_laws_corrected_by_other_games(kept, tmp_path, capsys):
+    """Scores and raw calibration stay; the correction is fitted to games that are not among those it is judged by."""
+    run = shutil.copytree(kept, tmp_path / "run")
+    assert main(["evaluate", str(run), "--calibration", "--games", "25"]) == 0
+    raw = saved(run)
+    assert main(["evaluate", str(run), "--calibration", "--games", "25", "--recalibrate", "40"]) == 0
+    assert "laws corrected by what came of 40 other games: mean ↦ " in capsys.readouterr().out
+    both = json.loads((run / "evaluations" / "evaluation-002.json").read_text())
+    assert both["scores"] == raw["scores"] and both["calibration"] == raw["calibration"]
+    assert both["recalibration"]["games"] == 40
+    assert both["recalibrated"]["realized"] == raw["calibration"]["realized"]
+    line, found, means = both["recalibration"], both["recalibrated"], raw["calibration"]
+    assert found["predicted"]["value"] == pytest.approx(line["offset"] + line["slope"] * means["predicted"]["value"])
+    assert abs(found["bias"]["value"]) > 1e-6  # on the games it was fitted to it would be 0
+    assert main(["evaluate", str(run), "--calibration", "--nets", "3", "--games", "9", "--recalibrate", "9"]) == 0
+    nets = json.loads((run / "evaluations" / "evaluation-003.json").read_text())["nets"]
+    slopes = [row["recalibration"]["slope"] for row in nets["each"]]
+    assert len(set(slopes)) > 1 and nets["recalibrated mean"]["bias"] != nets["mean"]["bias"]
 
 
 def test_a_run_that_kept_only_the_newest(run, capsys):
