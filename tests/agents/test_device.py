@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 from c2d.agents import learner as learner_module
 from c2d.agents.learner import fetch
 from c2d.agents.rollout import OwnPlay, Rollout, Stream
+from c2d.config import default_config
 from c2d.envs.make import make
 from c2d.recipes.part import with_known
 from c2d.recipes.rows import RECIPES
@@ -67,8 +68,12 @@ def session_on_meta(env, recipe, **changes):
     return session
 
 
-@pytest.mark.parametrize("env", ["gym/CartPole-v1", "minatar/breakout"])
-@pytest.mark.parametrize("recipe", RECIPES)
+# On CartPole every row, on pictures one of each encoder.
+ENCODERS = {default_config("minatar/breakout", name).recipe.encoder: name for name in reversed(RECIPES)}
+ROUNDS = [(name, "gym/CartPole-v1") for name in RECIPES] + [(name, "minatar/breakout") for name in ENCODERS.values()]
+
+
+@pytest.mark.parametrize(("recipe", "env"), ROUNDS)
 def test_a_round_reads_the_actions_and_what_its_update_reports(recipe, env, reads):
     """In the first round also diagnostics: TD error, effective atoms, spread, gap, saturation if there is a bound."""
     session = session_on_meta(env, recipe)

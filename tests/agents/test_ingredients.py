@@ -60,10 +60,10 @@ def learner(recipe, seed=0):
 def test_every_row_learns_a_fixed_batch(name):
     trained = learner(small(name))
     for optimizer in trained.optimizers[:1]:
-        optimizer.optim = dataclasses.replace(optimizer.optim, learning_rate=3e-3)
-    losses = [float(trained.update(batch()).loss) for _ in range(150)]
+        optimizer.optim = dataclasses.replace(optimizer.optim, learning_rate=1e-2)
+    losses = [float(trained.update(batch()).loss) for _ in range(50)]
     assert np.isfinite(losses).all()
-    assert np.mean(losses[-20:]) < 0.9 * np.mean(losses[:5])  # a cross-entropy cannot fall below the target's entropy
+    assert np.mean(losses[-10:]) < 0.9 * np.mean(losses[:5])  # a cross-entropy cannot fall below the target's entropy
 
 
 @pytest.mark.parametrize("name", RECIPES)
