@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 # Without files of bytecode each of our processes compiles the package, and pytest the tests: 10 seconds per worker.
-sys.dont_write_bytecode = False
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    sys.dont_write_bytecode = False
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["C2D_CONFIG_DIR"] = "/nonexistent"  # nobody's trusted modules
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # let Ray use 127.0.0.1
