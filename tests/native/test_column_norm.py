@@ -1,5 +1,6 @@
 """The compiled column normalization: float64's result up to rounding, one operator to every tool, and really used."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -147,28 +148,45 @@ def test_flop_counters_are_not_disturbed():
     assert counter.get_total_flops() == 2 * (2 * 3 * 40 * 7)  # forward, and the gradient of one factor
 
 
-@needs_compiled
-@pytest.mark.parametrize(("set_first", "available"), [("", True), ("older", False), ("off", False)])
-def test_an_older_module_or_the_switch_leaves_the_twins(set_first, available):
-    code = {
-        "": "from c2d import native",
-        "older": "import importlib; from c2d import native; native._column_norm.INTERFACE = 0;importlib.reload(native)",
-        "off": "import os; os.environ['C2D_KERNELS'] = 'off'; from c2d import native",
-    }[set_first]
+ALONE = """
+import importlib, json, os, sys, torch
+from c2d import native
+from c2d.nets.network import BatchNormReLU
+
+available = [native.AVAILABLE]
+x = torch.ones(2, 3, 5, 4, requires_grad=True)
+BatchNormReLU("column", 3, 4)(x, "predict").sum().backward()
+compiler = "torch._dynamo" in sys.modules
+
+def loaded_again():
+    importlib.reload(native)
+    available.append(native.AVAILABLE)
+
+interface, native._column_norm.INTERFACE = native._column_norm.INTERFACE, 0
+loaded_again()
+native._column_norm.INTERFACE = interface
+loaded_again()
+os.environ["C2D_KERNELS"] = "off"
+loaded_again()
+print(json.dumps([available, compiler]))
+"""
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """From a process of its own: whether the compiled code is used, and whether the compiler was loaded."""
     root = Path(native.__file__).parents[2]
-    told = subprocess.run(
-        [sys.executable, "-c", f"{code}; print(native.AVAILABLE)"], capture_output=True, text=True, check=True, cwd=root
-    )
-    assert told.stdout.split() == [str(available)]
+    told = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=True, cwd=root)
+    return json.loads(told.stdout)
 
 
 @needs_compiled
-def test_the_compiler_is_not_loaded_for_training():
+def test_an_older_module_or_the_switch_leaves_the_twins(alone):
+    """At first, as an older module, as it was again, and switched off."""
+    assert alone[0] == [True, False, True, False]
+
+
+@needs_compiled
+def test_the_compiler_is_not_loaded_for_training(alone):
     """It takes half a second and 70 MB in every process."""
-    code = (
-        "import sys, torch; from c2d.nets.network import BatchNormReLU; x = torch.ones(2, 3, 5, 4, requires_grad=True);"
-        "BatchNormReLU('column', 3, 4)(x, 'predict').sum().backward(); print('torch._dynamo' in sys.modules)"
-    )
-    root = Path(native.__file__).parents[2]
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
-    assert told.stdout.split() == ["False"]
+    assert alone[1] is False
