@@ -23,7 +23,7 @@ from tests.sweep.tiny_plans import carry_out, events, left_by, straight, tiny_pl
 FAULTY = "tests.sweep.faulty_envs:"
 
 
-def when(condition, act, timeout=90.0):
+def when(condition, act, timeout=300.0):
     """Act from another thread as soon as a condition holds; returns a function that waits and says whether it did."""
     done = []
 

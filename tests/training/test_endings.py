@@ -109,7 +109,7 @@ def test_training_works_outside_the_main_thread(tmp_path):
         target=lambda: states.append(short_run("gym/CartPole-v1", tmp_path / "run", iterations=1).state)
     )
     thread.start()
-    thread.join(60)
+    thread.join(300)
     assert states == ["finished"]
 
 
@@ -126,7 +126,7 @@ def test_command_ends_cleanly_on(number, tmp_path):
             if line.startswith("iteration 1/"):
                 break
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     finally:
         process.kill()
     assert process.returncode == 0

@@ -72,7 +72,7 @@ class Server:
 
     def close(self) -> None:
         self._server.should_exit = True
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
 
@@ -111,6 +111,7 @@ def page(chromium):
     """A page on which an error of any kind fails the test."""
     context = chromium.new_context(viewport={"width": 1366, "height": 768}, accept_downloads=True)
     page = context.new_page()
+    page.set_default_timeout(120_000)  # milliseconds, on a busy machine
     errors: list[str] = []
     page.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: errors.append(str(error)))

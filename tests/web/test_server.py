@@ -16,7 +16,7 @@ def live(server, **options):
 
 def test_rows_come_to_a_page_of_ours(server):
     with live(server) as page:
-        message = json.loads(page.recv(timeout=10))
+        message = json.loads(page.recv(timeout=60))
     assert {"breakout-c2d", "breakout-c51", "cartpole"} <= {row["id"] for row in message["rows"]}
 
 
@@ -31,20 +31,20 @@ def test_whatever_a_listener_says_is_ignored(server):
     with live(server) as page:
         page.send("x" * 10_000)
         page.send(b"\x00\xff")
-        assert page.recv(timeout=10)
+        assert page.recv(timeout=60)
         page.send("x" * (app.MESSAGE_BYTES + 1))
         with pytest.raises(ConnectionClosed):
             while True:
-                page.recv(timeout=10)
+                page.recv(timeout=60)
     with live(server) as page:
-        assert page.recv(timeout=10)  # the others go on
+        assert page.recv(timeout=60)  # the others go on
 
 
 def test_there_is_a_bound_on_lenses(server, monkeypatch):
     monkeypatch.setattr(app, "MAX_LENSES", 0)
     address = f"ws://127.0.0.1:{server.port}/ws/lens"
     with connect(address, origin=server.url) as page, pytest.raises(ConnectionClosed) as closed:
-        page.recv(timeout=10)
+        page.recv(timeout=60)
     assert closed.value.rcvd.code == 4429 and "lenses are already open" in closed.value.rcvd.reason
 
 
@@ -55,7 +55,7 @@ def test_there_is_a_bound_on_lenses(server, monkeypatch):
      b"GET /../../etc/passwd HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n\r\n"],
 )  # fmt: skip
 def test_malformed_requests_are_answered(server, data):
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
         client.sendall(data.replace(b"%d", str(server.port).encode()))
         answer = client.recv(1_000)
     assert answer.startswith(b"HTTP/1.1 4") and b"root:" not in answer
