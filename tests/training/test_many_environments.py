@@ -14,12 +14,11 @@ from c2d.cli.main import main
 from c2d.config import validate
 from c2d.envs.minatar import MinAtarEnv
 from c2d.errors import UserError
-from c2d.recipes.rows import RECIPES
 from c2d.training import run as run_module
 from c2d.training.process import watchdog
 from c2d.training.session import Session, env_threads
 from c2d.types import FinishedGame
-from tests.training.short_runs import short_config
+from tests.training.short_runs import UNLIKE, short_config
 from tests.training.test_resume import go, results, saving
 
 
@@ -127,7 +126,7 @@ def test_records_and_games_of_all_environments(tmp_path):
     assert all(int(line.split(",")[1]) % 3 == 0 for line in games)
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", UNLIKE)
 def test_every_recipe_resumes_exactly(recipe, tmp_path):
     """Stopped on request, and crashed after a checkpoint that lies rounds back."""
     env, overlap = ("toy/skewed", False) if len(recipe) % 2 else ("gym/CartPole-v1", True)
@@ -241,7 +240,7 @@ def test_an_environment_that_hangs_is_reported_once(tmp_path):
     player = threading.Thread(target=session.fill)
     with watchdog(session, warnings.append, patience=0.05):
         player.start()
-        deadline = time.monotonic() + 20.0
+        deadline = time.monotonic() + 60.0
         while not warnings and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(0.1)

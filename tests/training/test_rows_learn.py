@@ -14,7 +14,7 @@ from c2d.recipes.rows import RECIPES
 from c2d.training.run import run
 from c2d.training.session import Session
 from tests.oracles import toy_law
-from tests.training.short_runs import short_config
+from tests.training.short_runs import UNLIKE, short_config
 from tests.training.test_cartpole import RANDOM_SCORE, mean_score
 from tests.training.test_learned_laws import GAMMA, errors
 from tests.training.test_resume import go, saving
@@ -102,21 +102,21 @@ def test_cartpole(row):
     agent = Agent(session.learner.online, recipe, session.env.spec)
     untrained = mean_score(agent, config, 10, 0.001, seed=7)
     while session.step < 9_000:
-        for _ in range(1_000 // recipe.envs):
+        for _ in range(500 if recipe.envs == 1 else 1_000 // recipe.envs):
             session.advance()
         if mean_score(agent, config, 5, 0.001) > 5 * RANDOM_SCORE:
             break
     assert mean_score(agent, config, 10, 0.001, seed=7) > max(4 * RANDOM_SCORE, untrained)
 
 
-@pytest.mark.parametrize("row", RECIPES)
+@pytest.mark.parametrize("row", [*UNLIKE, "c2d-channel"])  # which differs from c2d on these pictures alone
 def test_atari(row, tmp_path):
     """A hundred steps of Breakout without harm."""
     result = run(short_config("breakout", tmp_path / "run", recipe=row, iterations=1, steps=40))
     assert result.state == "finished" and all(np.isfinite(r["mean_loss"]) for r in result.records)
 
 
-@pytest.mark.parametrize("row", RECIPES)
+@pytest.mark.parametrize("row", UNLIKE)
 def test_exact_resume(row, tmp_path):
     """Stopped and resumed, not one bit differs. (On Atari: test_resume.py.)"""
     wanted = go(saving(short_config("minatar/breakout", tmp_path / "straight", recipe=row, steps=40)))
