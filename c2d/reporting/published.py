@@ -82,6 +82,18 @@ def bundled_runs() -> tuple[RunCurve, ...]:
     return tuple(runs)
 
 
+@cache
+def mean_curves() -> dict[tuple[str, str], RunCurve]:
+    """(agent, game) -> the mean over Dopamine's five seeds, every iteration; data/ATTRIBUTION.md names the source."""
+    packed = resources.files("c2d.reporting").joinpath("data/dopamine_curves.csv.gz").read_bytes()
+    header, *rows = csv.reader(gzip.decompress(packed).decode().splitlines())
+    ends = np.array([float(iteration) + 1 for iteration in header[2:]])
+    return {
+        (agent, game): RunCurve(RunKey(agent, game, 0), ends=ends, values=np.array(values, dtype=np.float64))
+        for agent, game, *values in rows
+    }
+
+
 def _early_runs() -> Iterator[RunCurve]:
     for game, iterations in early_iterations().items():
         ends = np.array(sorted(iterations), dtype=np.float64) + 1

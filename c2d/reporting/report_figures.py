@@ -7,7 +7,7 @@ vision. Your own agents get other colors and dashed lines, so no two lines diffe
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -240,6 +240,7 @@ def _estimate(axis: Axes, row: int, estimate: IntervalEstimate, style: LineStyle
 
 
 _POINTS = 70  # per line of a panel
+_FEW = 12  # points of a line that are also drawn as such
 
 
 def learning_curves(
@@ -250,14 +251,24 @@ def learning_curves(
     window: float,
     titles: dict[str, str],
     own_ends: bool = False,
+    means: Mapping[tuple[str, str], RunCurve] | None = None,
+    pointed: Sequence[str] = (),
 ) -> Figure:
-    """Moving averages: lines are means over seeds, bands the range of the seeds. `own_ends`: of each panel."""
+    """Moving averages: lines are means over seeds, bands the range of the seeds. `own_ends`: of each panel.
+
+    `means`: curves of (agent, game) without seeds, in place of them. Of the agents `pointed` only points are known.
+    """
     figure, axes, small = _grid(len(games))
     drawn = line_styles(agents)
     unit, name = (1.0, "million frames") if last >= 1 else (1e3, "thousand frames")
     for axis, game in zip(axes, games, strict=False):
         for agent in agents:
-            _curve(axis, dataset.runs_of(agent, game), last, window, unit, drawn[agent], small)
+            mean = (means or {}).get((agent, game))
+            runs = dataset.runs_of(agent, game) if mean is None else (mean,)
+            if agent in pointed:
+                _points(axis, runs, last, window, unit, drawn[agent], small)
+            else:
+                _curve(axis, runs, last, window, unit, drawn[agent], small)
         longest = max((run.length for agent in agents for run in dataset.runs_of(agent, game)), default=last)
         _dress(axis, titles.get(game, game), (min(last, longest) if own_ends else last) * unit, small)
     return _finish(figure, axes, len(games), drawn, f"Mean training score against {name}", small)
@@ -297,10 +308,30 @@ def _curve(
     at, lines = ends[known] * unit, lines[:, known]
     width = style.width * (0.6 if small else 1.0)
     axis.plot(
-        at, np.nanmean(lines, 0), color=style.color, ls=style.dash, lw=width, marker="." if known.sum() < 3 else ""
+        at,
+        np.nanmean(lines, 0),
+        color=style.color,
+        ls=style.dash,
+        lw=width,
+        marker="o" if known.sum() <= _FEW else "",
+        ms=4,
     )
     if len(lines) > 1:
         axis.fill_between(at, np.nanmin(lines, 0), np.nanmax(lines, 0), color=style.color, alpha=0.15, lw=0)
+
+
+def _points(
+    axis: Axes, runs: Sequence[RunCurve], last: float, window: float, unit: float, style: LineStyle, small: bool
+) -> None:
+    """Means over seeds where there are scores, and the range of seeds; the line between only guides the eye."""
+    ends = sorted({end for run in runs for width, end in run.points if width == window and end <= last + 1e-6})
+    if not ends:
+        return
+    values = np.array([[run.points.get((window, end), np.nan) for end in ends] for run in runs])
+    at, mean = np.array(ends) * unit, np.nanmean(values, 0)
+    spread = np.abs(np.array([np.nanmin(values, 0), np.nanmax(values, 0)]) - mean)
+    size = 2 if small else 4
+    axis.errorbar(at, mean, spread, color=style.color, ls=(0, (1, 1.5)), lw=0.8, elinewidth=0.9, marker="o", ms=size)
 
 
 def _thinned(runs: Sequence[RunCurve], last: float) -> np.ndarray:

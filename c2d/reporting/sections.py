@@ -36,10 +36,13 @@ from c2d.reporting.page import (
     rank_table,
     score_table,
 )
+from c2d.reporting.published import mean_curves
 from c2d.reporting.report_figures import files
 from c2d.reporting.scores import CHECKPOINTS, COMMON, NOMINAL, Dataset, frame_count
 
 PAPER_GAMES = ("centipede", "demonattack", "doubledunk", "tennis")  # images/strongweak.svg of github.com/bjliaa/c2d
+# in one line: how to get what the package has no permission to contain
+CURVES = "`git clone --depth 1 https://github.com/bjliaa/c2d`, then `--published c2d/data` (docs/reports.md)"
 SMOOTHING = 5.0  # millions of frames: learning curves are smoothed as in the paper, whatever the convention
 _BAND = "Bands are pointwise 95 % intervals (stratified bootstrap over runs)."
 
@@ -139,20 +142,27 @@ class SectionBuilder:
         return self._panels("curves", f"Learning curves: {_games(len(self.analysis.games))}", self.analysis.games)
 
     def _panels(self, name: str, title: str, games: Sequence[str]) -> Section:
-        agents = self._with_curves(games)
-        absent = [agent for agent in self.analysis.agents if agent not in agents]
+        whole, known = self._with_curves(games), self.analysis.agents
+        means = {key: run for key, run in mean_curves().items() if key[0] in known and key[0] not in whole}
+        averaged = [agent for agent in known if any((agent, game) in means for game in games)]
+        pointed = [agent for agent in known if agent not in whole + averaged and self._has_points(agent, games)]
+        agents = [agent for agent in known if agent in whole + averaged + pointed]
+        absent = [agent for agent in known if agent not in agents]
         if not agents:
             return Section(name, title, "", missing=f"Not drawn: there are no curves of these games. {CURVE_SOURCES}.")
-        figure = report_figures.learning_curves(self.analysis.dataset, agents, games, self.last, SMOOTHING, self.titles)
+        figure = report_figures.learning_curves(
+            self.analysis.dataset, agents, games, self.last, SMOOTHING, self.titles, means=means, pointed=pointed
+        )
+        lacks = [f"No curves of {', '.join(absent)}: only their tables are available."] if absent else []
+        lacks += [f"{', '.join(averaged)}: bundled means over five seeds, without bands."] if averaged else []
+        lacks += [f"{', '.join(pointed)}: bundled scores at a few points, with the range of seeds."] if pointed else []
         return Section(
             name,
             title,
             f"Mean score of complete training episodes, moving averages over {SMOOTHING:g}M frames. Lines are means "
             "over seeds, bands the range from the lowest to the highest seed.",
             files(figure),
-            missing=f"No curves of {', '.join(absent)}: only their tables are available. {CURVE_SOURCES}."
-            if absent
-            else "",
+            missing=" ".join([*lacks, f"For all curves: {CURVES}."]) if lacks else "",
         )
 
     def _supports(self) -> Section:
@@ -165,8 +175,8 @@ class SectionBuilder:
         shown = [g for g in games if any(run.atom_ends.size for a in agents for run in dataset.runs_of(a, g))]
         if not shown or (not dataset.own and not dataset.has_curves):
             missing = (
-                "Not drawn: it needs the smallest and largest atom of every iteration, from data/supplementary of "
-                "github.com/bjliaa/c2d or from supports.csv.gz: pass the directory with --published (docs/reports.md)."
+                "Not drawn: it needs the smallest and largest atom of every iteration, which their authors have "
+                f"published without a license: {CURVES}."
             )
             return Section(name, title, "", missing=missing)
         return Section(
@@ -256,6 +266,10 @@ class SectionBuilder:
             for a in self.analysis.agents
             if any(run.length >= self.last * 0.9 for g in games for run in dataset.runs_of(a, g))
         ]
+
+    def _has_points(self, agent: str, games: Sequence[str]) -> bool:
+        runs = [run for game in games for run in self.analysis.dataset.runs_of(agent, game)]
+        return any(width == SMOOTHING and end <= self.last + 1e-6 for run in runs for width, end in run.points)
 
     def _sparse(self) -> str:
         known = self.analysis.dataset.has_curves or not self.analysis.dataset.published
@@ -353,4 +367,12 @@ def _environment(analysis: Analysis, game: str, number: int, numbers: dict[str, 
             "is ahead."
         )
     figure = files(report_figures.improvement(pairs, analysis.agents)) if pairs else {}
-    return Section(f"elsewhere-{number}", f"Scores on {where}", caption, figure, (table,))
+    return Section(f"elsewhere-{number}", f"Scores on {where}", caption, figure, (table,), _left_out(analysis, game))
+
+
+def _left_out(analysis: Analysis, game: str) -> str:
+    """Your agents that have runs on an environment, but are not in its table."""
+    dataset = analysis.dataset
+    absent = {agent: dataset.runs_of(agent, game) for agent in dataset.own if agent not in analysis.agents}
+    named = [f"{agent} ({max(run.length for run in runs) * 1e6:,.0f} frames)" for agent, runs in absent.items() if runs]
+    return f"Without a score at this point: {', '.join(named)}. `--at` chooses another." if named else ""

@@ -3,7 +3,7 @@
     RUN/checkpoints/000000270000/      named by the steps made, random ones included
         tensors.safetensors            every array of the session's `state_dict`, by its path in it
         state.json                     the rest of the `state_dict`, config and time
-        records.jsonl, episodes.csv    copies of the run's own
+        records.jsonl, episodes.csv, points.jsonl    copies of the run's own
         manifest.json                  sizes and SHA-256 of these files and of the replay's segments, and of itself
     RUN/replay/slots-*.safetensors     the replay (runs/journal.py)
 
@@ -47,17 +47,18 @@ from c2d.files import (
     write_flushed,
 )
 from c2d.runs.journal import LONG, Damaged, Journal, Segment, SlotRing, checked, unpacked
-from c2d.runs.layout import CHECKPOINT_NAME, CHECKPOINTS, EPISODES, MANIFEST, RECORDS, REPLAY, STATE, TENSORS
+from c2d.runs.layout import CHECKPOINT_NAME, CHECKPOINTS, EPISODES, MANIFEST, POINTS, RECORDS, REPLAY, STATE, TENSORS
 
 FORMAT = 2
 _READABLE = (1, 2)
-_FILES = (TENSORS, STATE, RECORDS, EPISODES, MANIFEST)
+_FILES = (TENSORS, STATE, RECORDS, EPISODES, POINTS, MANIFEST)
+_ALWAYS = {TENSORS, STATE, RECORDS, EPISODES}  # checkpoints of version 0.1.0 have no points
 _NAME = re.compile(CHECKPOINT_NAME)
 _ASIDE = re.compile(rf"damaged-{CHECKPOINT_NAME}(-[0-9]+)?")
 # the last one: sweep/transfer.py
 _HALF = re.compile(rf"\.{CHECKPOINT_NAME}\.[0-9]+\.tmp|\.(?:removed|incoming)-{CHECKPOINT_NAME}")
 LARGEST_STATE = 1 << 26  # bytes of state.json
-_LARGEST = {STATE: LARGEST_STATE, RECORDS: 1 << 26, EPISODES: 1 << 28, MANIFEST: 1 << 24}  # bytes
+_LARGEST = {STATE: LARGEST_STATE, RECORDS: 1 << 26, EPISODES: 1 << 28, POINTS: 1 << 28, MANIFEST: 1 << 24}  # bytes
 _LARGEST_UNKNOWN = 1 << 30  # bytes of tensors where no session bounds them
 _SPARE = 1 << 20  # bytes of a tensor file besides its tensors
 
@@ -118,6 +119,7 @@ class Checkpoint:
     segments: list[Segment]
     records: list[dict[str, Any]]  # of the run until then, the first line included
     episodes: str
+    points: str
 
     def network(self, name: str) -> dict[str, NDArray[Any]]:
         """The weights of a network of the learner: "online", "target", or "acting" if a mean of weights acts."""
@@ -189,10 +191,10 @@ class Checkpoints:
             records = [dict(load_json(line)) for line in contents[RECORDS].decode().splitlines()]
             if not 0.0 <= seconds < 1e12 or not isinstance(records[0]["versions"], dict):
                 raise ValueError("it is not as this program writes it")
-            episodes = contents[EPISODES].decode()
+            episodes, points = contents[EPISODES].decode(), contents.get(POINTS, b"").decode()
         except _WRONG as error:
             raise Damaged(f"{path} cannot be read: {error}") from None
-        return Checkpoint(path, state.get("config"), seconds, session_state, segments, records, episodes)
+        return Checkpoint(path, state.get("config"), seconds, session_state, segments, records, episodes, points)
 
     def read_config(self, path: Path) -> Any:
         """Only the config of a checkpoint, in its JSON form."""
@@ -386,7 +388,7 @@ def _read_manifest(checkpoint: Path, run: Path) -> dict[str, Any]:
         for name in manifest["files"]:
             if name not in _FILES:
                 raise Damaged(f"{path} names a file elsewhere: {name}")
-        if len(manifest["files"]) != len(_FILES) - 1 or not isinstance(manifest["segments"], list):
+        if not set(manifest["files"]) >= _ALWAYS or not isinstance(manifest["segments"], list):
             raise Damaged(f"{path} is incomplete")
         for seal in manifest["files"].values():
             if type(seal["bytes"]) is not int or seal["bytes"] < 0 or not isinstance(seal["sha256"], str):

@@ -37,6 +37,7 @@ PASSPORT = "passport.json"  # the rules under which scores arise
 ENV = "env.json"  # shapes of observations and actions
 RECORDS = "records.jsonl"  # the header, then one line per iteration (runs/records.py)
 EPISODES = "episodes.csv"  # every whole game
+POINTS = "points.jsonl"  # the metrics of an iteration at up to 50 points of it (runs/records.py)
 WEIGHTS = "weights.safetensors"  # the newest network
 SERIES = "weights"  # networks at the end of the last iterations, named by training steps, if they are kept
 SERIES_NAME = r"([0-9]{12,})\.safetensors"
@@ -73,6 +74,7 @@ class RunDir:
         self.env = self.path / ENV
         self.records = self.path / RECORDS
         self.episodes = self.path / EPISODES
+        self.points = self.path / POINTS
         self.weights = self.path / WEIGHTS
         self.series = self.path / SERIES
         self.summary = self.path / SUMMARY
@@ -135,7 +137,8 @@ class RunDir:
     @property
     def _files(self) -> tuple[Path, ...]:
         """Files that are replaced as a whole."""
-        return (self.config, self.passport, self.env, self.records, self.episodes, self.weights, self.summary)
+        described, recorded = (self.config, self.passport, self.env), (self.records, self.episodes, self.points)
+        return (*described, *recorded, self.weights, self.summary)
 
     def remove_half_written(self) -> None:
         """Remove what killed processes left of the run's files. The lock is held."""
@@ -160,7 +163,7 @@ class RunDir:
         """Move what the run has recorded out of the way of a run that starts from scratch."""
         aside = free_name(self.path / "before")
         make_directory(aside)
-        for file in (self.records, self.episodes, self.weights, self.summary):
+        for file in (self.records, self.episodes, self.points, self.weights, self.summary):
             if kind_of(file) == "file":
                 file.rename(aside / file.name)
         if kind_of(self.series) == "directory":

@@ -18,7 +18,7 @@ from c2d.errors import UserError
 from c2d.files import LINES, SMALL, Refused, kind_of, load_json, read_json
 from c2d.runs import layout
 from c2d.runs.confined import Root
-from c2d.runs.records import HEADER, ITERATION, MEASURED, canonical, check_header, check_iteration
+from c2d.runs.records import HEADER, ITERATION, MEASURED, POINT, canonical, check_header, check_iteration
 
 _LARGEST = LINES  # bytes of a file that is read at all
 _CHUNK = 1 << 21  # bytes read at once
@@ -159,9 +159,11 @@ class Damage(NamedTuple):
 class RecordReader:
     """The records of one run, followed as they grow. Configs of earlier versions are brought into today's form."""
 
+    _kind, _file = ITERATION, layout.RECORDS
+
     def __init__(self, root: Root, *run: str, strict: bool = False) -> None:
         """`strict`: a record also counts as damaged if it lacks a key that every version has written."""
-        self._lines = LineReader(root, *run, layout.RECORDS)
+        self._lines = LineReader(root, *run, self._file)
         self._strict = strict
         self.header: dict[str, Any] | None = None
         self.damage: list[Damage] = []  # the first ones
@@ -203,8 +205,8 @@ class RecordReader:
                 check_header(record, self._strict)
                 self.header = {**record, "config": upgraded(record["config"])}
                 return None
-            if record.get("kind") != ITERATION:
-                raise ValueError(f'its kind is not "{ITERATION}"')
+            if record.get("kind") != self._kind:
+                raise ValueError(f'its kind is not "{self._kind}"')
             check_iteration(record, self._strict)
             return record
         except ValueError as error:
@@ -212,6 +214,12 @@ class RecordReader:
             if len(self.damage) < _NAMED:
                 self.damage.append(Damage(number, str(error)))
             return None
+
+
+class PointReader(RecordReader):
+    """The points between the records of one run, likewise. Runs of version 0.1.0 have none."""
+
+    _kind, _file = POINT, layout.POINTS
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 The first line of the file is a `RunHeader`, every other line an `IterationRecord`. A new metric is one field of
 `IterationRecord` (see `metric`): it is then recorded, and shown by TensorBoard, the progress display, the web page and
-reports. Nobody else lists the keys of a record.
+reports. Nobody else lists the keys of a record. `points.jsonl` has the same metrics of shorter stretches (`to_point`).
 
 What depends on the clock or the machine is under the key `measured`. Without it, two runs of one config on one machine
 write the same bytes (`canonical`), however often they were stopped and resumed.
@@ -20,7 +20,9 @@ from typing import Any, Literal, NamedTuple
 from c2d.files import open_own, read_up_to, write_atomically
 
 MEASURED = "measured"
-HEADER, ITERATION = "run", "iteration"  # the kinds of lines
+HEADER, ITERATION, POINT = "run", "iteration", "point"  # the kinds of lines
+_POINTS = 50  # of an iteration
+_DIGITS = 6  # significant ones of a number in a point
 _COUNT = 1e15  # the largest plausible counter or score
 
 Reduction = Literal["mean", "min", "max", "sum", "last"]
@@ -186,6 +188,26 @@ class IterationRecord:
         if self.measured is not None:
             record[MEASURED] = vars(self.measured).copy()
         return record
+
+    def to_point(self) -> dict[str, Any]:
+        """The line of `points.jsonl`: the same metrics, of the steps since the point before.
+
+        Only `seconds` counts from the beginning of the iteration. What a short stretch cannot know is left out.
+        """
+        record = {name: _rounded(value) for name, value in self.to_json().items()}
+        if self.measured is not None:
+            record[MEASURED] = {name: _rounded(value, 12) for name, value in vars(self.measured).items()}
+        return {**record, "kind": POINT}
+
+
+def _rounded(value: Any, digits: int = _DIGITS) -> Any:
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+
+
+def at_point(step: int, steps: int, length: int) -> bool:
+    """Whether a point is due after the last `steps` of `step` steps, in iterations of this length; always at an end."""
+    spacing = -(-length // _POINTS)
+    return step % length < steps or step // spacing > (step - steps) // spacing
 
 
 def metrics() -> tuple[Metric, ...]:

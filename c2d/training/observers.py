@@ -21,6 +21,7 @@ class Observer:
     def begin(self, session: Session, run_dir: RunDir, header: dict[str, Any]) -> None: ...
     def notice(self, text: str, warning: bool = False) -> None: ...
     def stepped(self, session: Session, games: Sequence[FinishedGame]) -> None: ...
+    def pointed(self, record: dict[str, Any]) -> None: ...
     def iterated(self, record: dict[str, Any]) -> None: ...
     def end(self, summary: dict[str, Any]) -> None: ...
 
@@ -53,6 +54,10 @@ class ObserverList(Observer):
         for observer in self.observers:
             observer.stepped(session, games)
 
+    def pointed(self, record: dict[str, Any]) -> None:
+        for observer in self.observers:
+            observer.pointed(record)
+
     def iterated(self, record: dict[str, Any]) -> None:
         for observer in self.observers:
             observer.iterated(record)
@@ -71,9 +76,6 @@ class EventLog(Observer):
     def notice(self, text: str, warning: bool = False) -> None:
         if warning:
             self._run_dir.log_event({"event": "warning", "text": text, "time": time.time()})
-
-
-_PERIOD = 1_000  # training steps between points of the quick curves
 
 
 class TensorBoard(Observer):
@@ -100,18 +102,19 @@ class TensorBoard(Observer):
         for game in games:
             self._add("game/score", game.score, session.step)
             self._add("game/steps", game.steps, session.step)
-        if session.step % _PERIOD < len(session.rollout.streams) and session.tally.updates:
-            so_far = {**session.tally.record(), "epsilon": session.epsilon}
-            for metric in records.metrics():
-                if metric.live and (value := so_far.get(metric.name)) is not None:
-                    self._add(f"now/{metric.name}", value, session.step)
+
+    def pointed(self, record: dict[str, Any]) -> None:
+        self._add_all("now", record)
 
     def iterated(self, record: dict[str, Any]) -> None:
+        self._add_all("iteration", record)
+        self._try(lambda writer: writer.flush())
+
+    def _add_all(self, group: str, record: dict[str, Any]) -> None:
         hidden = {metric.name for metric in records.metrics() if not metric.tensorboard}
         for name, value in {**record, **record[records.MEASURED]}.items():
             if isinstance(value, int | float) and name not in hidden:
-                self._add(f"iteration/{name}", value, record["steps"])
-        self._try(lambda writer: writer.flush())
+                self._add(f"{group}/{name}", value, record["steps"])
 
     def end(self, summary: dict[str, Any]) -> None:
         self._try(lambda writer: writer.close())

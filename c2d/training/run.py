@@ -99,10 +99,10 @@ class _Run:
         header = self._describe(threads)
         self.header = header.to_json()
         self.records: list[dict[str, Any]] = []
-        episodes, seconds = episodes_header(self.config.recipe.envs), 0.0
+        episodes, points, seconds = episodes_header(self.config.recipe.envs), "", 0.0
         if checkpoint is not None:
             self._take_over(checkpoint, header)
-            episodes, seconds = checkpoint.episodes, checkpoint.seconds
+            episodes, points, seconds = checkpoint.episodes, checkpoint.points, checkpoint.seconds
         elif resuming:
             kept = ""
             if has_records(run_dir.path):
@@ -112,11 +112,12 @@ class _Run:
         run_dir.forget_weights(self.session.step)
         lines = "".join(map(line_of, [self.header, *self.records]))
         self.record_file, self.episode_file = LineFile(run_dir.records, lines), LineFile(run_dir.episodes, episodes)
+        self.point_file = LineFile(run_dir.points, points)
         self.saver = Saver(
             self.session,
             run_dir,
             checkpoints,
-            (self.record_file, self.episode_file),
+            (self.record_file, self.episode_file, self.point_file),
             observers.warn,
             self._heartbeat,
             just_saved=checkpoint is not None,
@@ -174,18 +175,21 @@ class _Run:
         while session.iteration < self.config.iterations and not stop.is_set():
             end = (session.iteration + 1) * length
             while session.step < end and not stop.is_set():
-                games = session.advance()
-                self._pass_on_notices()
+                games, point = session.advance(), session.point()
                 for game in games:
                     env = f",{game.env}" if session.config.recipe.envs > 1 else ""
                     line = f"{session.iteration},{session.step},{game.score!r},{game.steps}{env}\n"
                     saver.append(self.episode_file, line)
+                self._keep_point(point)
+                self._pass_on_notices()
                 self.observers.stepped(session, games)
                 if session.step < end:  # the end of an iteration is saved with its record
                     saver.checkpoint_if_due(self._seconds())
             if session.step < end:
                 return
-            yield self._measured(session.finish_iteration(), length).to_json()
+            seconds = self._seconds()
+            yield _measured(session.finish_iteration(), length, seconds).to_json()
+            self._started += seconds
             self._pass_on_notices()
             saver.checkpoint_if_due(self._seconds())
 
@@ -195,16 +199,13 @@ class _Run:
             self.observers.notice(text, warning)
         self.session.notices.clear()
 
-    def _measured(self, record: IterationRecord, steps: int) -> IterationRecord:
-        seconds = self._seconds()
-        self._started = time.perf_counter()
-        record.measured = Measured(
-            seconds=seconds,
-            steps_per_second=steps / seconds,
-            peak_memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-            time=time.time(),
-        )
-        return record
+    def _keep_point(self, point: IterationRecord | None) -> None:
+        """Before anybody is told: a run that an observer ends here has it."""
+        if point is not None:
+            steps = self.session.step - self.session.iteration * self.session.schedule.steps_per_iteration
+            line = _measured(point, steps, self._seconds()).to_point()
+            self.saver.append(self.point_file, line_of(line))
+            self.observers.pointed(line)
 
     def _seconds(self) -> float:
         return time.perf_counter() - self._started
@@ -265,9 +266,19 @@ class _Run:
 
     def _close(self, summary: dict[str, Any]) -> None:
         self.observers.end(summary)
-        self.record_file.close()
-        self.episode_file.close()
+        for file in (self.record_file, self.episode_file, self.point_file):
+            file.close()
         self.session.close()
+
+
+def _measured(record: IterationRecord, steps: int, seconds: float) -> IterationRecord:
+    record.measured = Measured(
+        seconds=seconds,
+        steps_per_second=steps / seconds,
+        peak_memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        time=time.time(),
+    )
+    return record
 
 
 def _first_line(error: BaseException) -> str:

@@ -140,7 +140,8 @@ class Session:
         self.history = 0  # random steps made before training
         self.step = 0  # training steps made
         self.iteration = 0  # iterations completed
-        self.tally = Tally()
+        self.tally = Tally()  # of the iteration
+        self.recent = Tally()  # since the last point
         self.fresh_std: float | None = None  # spread of the laws before the first update
         self.probe: tuple[np.ndarray, np.ndarray] | None = None  # states [P, *obs], their greedy actions [P] i64
         self.mismatch: str | None = None  # why the game of a checkpoint could not be resumed
@@ -208,8 +209,14 @@ class Session:
             self._learn()
         self.step += len(self.rollout.streams)
         games, self._games, self._learned = self._games, [], False
-        self.tally.scores += [game.score for game in games]
+        for tally in (self.tally, self.recent):
+            tally.scores += [game.score for game in games]
         return games
+
+    def _tell(self, name: str, total: float, count: int) -> None:
+        """Values of a mean, from play."""
+        self.tally.add(name, total, count)
+        self.recent.add(name, total, count)
 
     def _begin(self) -> None:
         """New games."""
@@ -224,7 +231,7 @@ class Session:
         """One step of every environment into the replay."""
         for stream, action, _, step in self.rollout.step(epsilon):
             self.replay.add(action, step, stream)
-            self.play.follow(stream, self.rollout.streams[stream].value, step, self.tally.add)
+            self.play.follow(stream, self.rollout.streams[stream].value, step, self._tell)
             if step.game is not None:
                 self._games.append(FinishedGame(*step.game, stream))
 
@@ -265,22 +272,33 @@ class Session:
             if not self.iteration and not self.tally.updates:
                 self.fresh_std = update.metrics.get("law_std")
             self.tally.count(update)
+            self.recent.count(update)
 
-    def finish_iteration(self) -> records.IterationRecord:
-        """The record of the iteration just completed; the next begins."""
+    def _record(self, tally: Tally) -> records.IterationRecord:
+        """What was counted, and what the networks report now."""
         diagnostics: dict[str, Any] = dict(self.learner.online.diagnostics())
         declared = {each.name for each in records.metrics() if each.diagnostic}
-        record = records.IterationRecord(
+        return records.IterationRecord(
             iteration=self.iteration,
             steps=self.step,
             frames=self.step * self.env.spec.frames_per_step,
-            **self.tally.record(),
+            **tally.record(),
             **{name: value for name, value in diagnostics.items() if name in declared},
             extra={name: value for name, value in diagnostics.items() if name not in declared},
             epsilon=self.epsilon,
-            law_std_fresh=self.fresh_std,
-            churn=self._churn(),
         )
+
+    def point(self) -> records.IterationRecord | None:
+        """The metrics since the point before, if one is due after the last round; the next stretch begins."""
+        if not records.at_point(self.step, len(self.rollout.streams), self.schedule.steps_per_iteration):
+            return None
+        record, self.recent = self._record(self.recent), Tally()
+        return record
+
+    def finish_iteration(self) -> records.IterationRecord:
+        """The record of the iteration just completed; the next begins."""
+        record = self._record(self.tally)
+        record.law_std_fresh, record.churn = self.fresh_std, self._churn()
         extreme = max(abs(record.atom_min or 0.0), abs(record.atom_max or 0.0))
         if not self._warned and (text := reward_unit.warning(self.learner, self.replay, extreme)):
             self.notices.append((text, True))
@@ -343,6 +361,7 @@ class Session:
             "step": self.step,
             "iteration": self.iteration,
             "tally": self.tally.state_dict(),
+            "recent": self.recent.state_dict(),
             "round": {"learned": self._learned, "games": [list(game) for game in self._games]},
             "generators": {name: rng.bit_generator.state for name, rng in self.generators.items()},
             "torch_generators": {n: rng.get_state().numpy().tobytes() for n, rng in self.torch_generators.items()},
@@ -369,8 +388,10 @@ class Session:
         if any(type(counter) is not int or not 0 <= counter <= _LARGEST_COUNT for counter in counters):
             raise ValueError(f"counters are {str(counters)[:80]}")
         self.history, self.step, self.iteration = counters
-        self.tally = Tally()
+        self.tally, self.recent = Tally(), Tally()
         self.tally.load_state_dict(state["tally"])
+        if "recent" in state:  # those of version 0.1.0 have no points
+            self.recent.load_state_dict(state["recent"])
         begun = state.get("round", {"learned": False, "games": []})
         self._learned = bool(begun["learned"])
         self._games = [FinishedGame(float(score), int(steps), int(env)) for score, steps, env in begun["games"]]

@@ -22,6 +22,7 @@ from c2d.web.lens.connection import LensConnection
 from c2d.web.published_curves import published
 from c2d.web.run_index import LiveRows, RunIndex, report_of
 from c2d.web.security import REPORT_POLICY, Access, App, Guard
+from c2d.web.watched_run import chart_list
 
 _T = TypeVar("_T")
 STATIC = Path(__file__).parent / "static"
@@ -58,7 +59,8 @@ class Site:
 
     async def runs(self, request: Request) -> Response:
         await asyncio.to_thread(self.index.refresh)
-        return _json({"root": str(self.root.path), "rows": list(self.index.rows.values())})
+        rows = list(self.index.rows.values())
+        return _json({"root": str(self.root.path), "rows": rows, "charts": chart_list()})
 
     async def run(self, request: Request) -> Response:
         return _json(await asyncio.to_thread(self.index.detail, await self._run_named(request)))
@@ -68,7 +70,8 @@ class Site:
         if not 1 <= len(names) <= _MAX_CURVES:
             raise UserError(f"{len(names)} runs were requested; accepted: 1 to {_MAX_CURVES}")
         await self._known(names)
-        return _json(await asyncio.to_thread(self.index.curves, names))
+        columns, fine = request.query_params.getlist("column"), "fine" in request.query_params
+        return _json(await asyncio.to_thread(self.index.curves, names, columns, fine))
 
     async def episodes(self, request: Request) -> Response:
         return _json(await asyncio.to_thread(self.index.episodes, await self._run_named(request)))

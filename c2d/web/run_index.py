@@ -19,7 +19,7 @@ from c2d.runs import layout
 from c2d.runs.confined import Root, entry, number, text
 from c2d.runs.reader import Budget, LineReader
 from c2d.runs.records import MEASURED
-from c2d.web.watched_run import MOST_ENVS, NEWEST, Columns, WatchedRun, chart_list
+from c2d.web.watched_run import MOST_ENVS, NEWEST, Columns, Points, WatchedRun, chart_list, joined
 
 PERIOD = 1.0  # seconds between refreshes
 _SOON = 0.1  # of it, while there is more to read than one refresh allows
@@ -28,6 +28,7 @@ _MOST = 2_000  # runs
 _SCAN = 5.0  # seconds between searches for new runs
 _RECORDS = 10_000  # lines of records and events read in one refresh
 _EPISODES = 50_000  # lines of games read for one answer
+_POINTS = 20_000  # and of points
 _EPISODE_POINTS = 1_500
 _WINDOW = 100  # games over which a score is averaged
 _RECENT = 20  # likewise, of one environment
@@ -51,6 +52,7 @@ class RunIndex:
         self._scanned = -_SCAN
         self._lock = threading.Lock()
         self._games: dict[str, Games] = {}
+        self._points: dict[str, Points] = {}
 
     def refresh(self) -> Change:
         """Look at every run once, within a budget of lines. Runs that had few new lines the last time come first."""
@@ -74,6 +76,7 @@ class RunIndex:
             del self.runs[name]
             self.rows.pop(name, None)
             self._games.pop(name, None)
+            self._points.pop(name, None)
         for name in sorted(found - set(self.runs)):
             self.runs[name] = WatchedRun(self.root, name)
         return gone
@@ -102,18 +105,23 @@ class RunIndex:
         """Whether some run has more to read than one refresh allows."""
         return any(run.reading for run in self.runs.values())
 
-    def curves(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Every column of the records of each run that exists, and how often the file was restarted."""
+    def curves(self, names: Sequence[str], columns: Collection[str] = (), fine: bool = False) -> dict[str, Any]:
+        """Columns of the records of each run that exists, all or these, and how often the file was restarted.
+
+        `fine`: the points between the records too; of long files a part at a time.
+        """
         with self._lock:
             found = {name: run for name in names if (run := self.runs.get(name)) is not None}
-            return {
-                name: {
-                    "restarts": run.restarts,
-                    "reading": run.reading,
-                    "columns": {key: list(column) for key, column in run.columns.values.items()},
-                }
-                for name, run in found.items()
-            }
+            budget, answer = Budget(_POINTS), {}
+            for name, run in found.items():
+                values, reading = run.columns.values, run.reading
+                if fine:
+                    points = self._points.setdefault(name, Points(self.root, name))
+                    points.read(budget)
+                    values, reading = joined(run.columns, points.columns), reading or points.behind
+                kept = {key: list(column) for key, column in values.items() if not columns or key in columns}
+                answer[name] = {"restarts": run.restarts, "reading": reading, "columns": kept}
+            return answer
 
     def detail(self, name: str) -> dict[str, Any]:
         """What the page of one run shows besides its curves."""

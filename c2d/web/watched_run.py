@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from c2d.config import upgraded
+from c2d.config import FREE, upgraded
 from c2d.recipes.recipe import epsilon_at, epsilon_ladder
 from c2d.runs import layout
 from c2d.runs.confined import Root, browser_safe, count, entry, number, text
 from c2d.runs.lock import LONGEST, is_alive
-from c2d.runs.reader import Budget, LineReader, RecordReader, last_game_step, parse
+from c2d.runs.reader import Budget, LineReader, PointReader, RecordReader, last_game_step, parse
 from c2d.runs.records import MEASURED, charts, metrics
 
 CHECKPOINT = re.compile(r"[0-9]{12}")  # as runs/checkpoints.py names them
@@ -21,6 +23,7 @@ MOST_ENVS = 4_096  # environments of a run
 _SPARK = 40  # points of the small curve in the table
 _WINDOW = 60.0  # seconds over which speed is observed between records
 _MOST = 20_000  # records kept of a run
+_MOST_POINTS = 2_000  # points between records that are kept of a run
 _SUMMED = ("updates", "hours")  # columns that are sums over all iterations so far
 
 
@@ -69,6 +72,52 @@ def chart_list() -> list[dict[str, Any]]:
     ]
 
 
+def _column_names() -> dict[str, None]:
+    return dict.fromkeys((*(metric.name for metric in metrics()), *_SUMMED))
+
+
+class Points:
+    """What a run recorded between its iterations. Read when a page asks for it, not in every refresh."""
+
+    def __init__(self, root: Root, name: str) -> None:
+        self._reader = PointReader(root, name)
+        self._metrics = metrics()
+        self._restarts = 0
+        self._hours, self._last = 0.0, (0.0, 0.0)  # before the iteration of the last point; that iteration, its hours
+        self.columns = Columns(_column_names(), _MOST_POINTS)
+
+    @property
+    def behind(self) -> bool:
+        return self._reader.behind
+
+    def read(self, budget: Budget) -> None:
+        points = self._reader.advance(budget)
+        if self._reader.restarts != self._restarts:  # resumed: the file was written again
+            self._restarts = self._reader.restarts
+            self.columns.clear()
+            self._hours, self._last = 0.0, (0.0, 0.0)
+        for point in points:
+            values = {metric.name: number(point, *metric.path) for metric in self._metrics}
+            iteration, hours = values["iteration"] or 0.0, (number(point, MEASURED, "seconds") or 0.0) / 3_600
+            if iteration != self._last[0]:
+                self._hours += self._last[1]
+            self._last = iteration, hours
+            updates = (self.columns.last("updates") or 0) + count(point, "updates")
+            self.columns.add({**values, "updates": updates, "hours": self._hours + hours})
+
+
+def joined(records: Columns, points: Columns) -> dict[str, list[float | None]]:
+    """The points; before the first of them, if the run was begun without, its records."""
+    first = next((step for step in points.values["steps"] if step is not None), None)
+    steps = records.values["steps"]
+    before = len(steps) if first is None else sum(step is not None and step < first for step in steps)
+    last = {name: records.values[name][before - 1] or 0 for name in _SUMMED} if before else {}
+    return {
+        name: records.values[name][:before] + [None if value is None else value + last.get(name, 0) for value in column]
+        for name, column in points.values.items()
+    }
+
+
 class WatchedRun:
     """One run directory. `refresh` looks whether its files changed and reads only what is new."""
 
@@ -84,7 +133,8 @@ class WatchedRun:
         self._holder = b""  # what its lock file says
         self._touched = 0.0  # when the holder last touched it
         self._observed: deque[tuple[float, int]] = deque(maxlen=120)  # (time, step)
-        self.columns = Columns(dict.fromkeys((*(metric.name for metric in self._metrics), *_SUMMED)), _MOST)
+        self.columns = Columns(_column_names(), _MOST)
+        self._group: tuple[Any, str] = (None, "")  # by which config it was found
         self.events: list[dict[str, Any]] = []
         self.lines_read = 0  # in the last refresh
         self.last_game_step = 0
@@ -221,6 +271,17 @@ class WatchedRun:
         return upgraded(config) if isinstance(config, dict) else {}
 
     @property
+    def group(self) -> str:
+        """Runs of one group differ in nothing but their seed, and in what changes no result."""
+        config = self.config
+        mark = self._small.get(layout.CONFIG, (None,))[0]
+        if mark is None or self._group[0] != mark:
+            same = {name: value for name, value in config.items() if name not in (*FREE, "seed")}
+            text = json.dumps(same, sort_keys=True, default=str)
+            self._group = (mark, hashlib.sha256(text.encode(errors="replace")).hexdigest()[:12])
+        return self._group[1]
+
+    @property
     def steps(self) -> int:
         recorded = int(self.columns.last("steps") or 0)
         return max(recorded, self.last_game_step, count(self.small(layout.SUMMARY), "steps"))
@@ -278,6 +339,7 @@ class WatchedRun:
             "env": text(config, "env", default="unknown"),
             "recipe": text(config, "recipe_name", default="unknown"),
             "seed": number(config, "seed"),
+            "group": self.group,
             "protocol": text(config, "protocol"),
             "envs": self.envs,
             "state": state,
@@ -292,6 +354,7 @@ class WatchedRun:
             "eta": left / speed if state == "running" and speed else None,
             "started": number(self.header, MEASURED, "started"),
             "records": records,
+            "points": getattr(self.root.stat(self.name, layout.POINTS), "st_size", 0),
             "reading": self.reading,
             "restarts": self.restarts,
             "spark": self._spark[1],

@@ -12,7 +12,7 @@ from c2d.cli.main import main
 from c2d.plotting import drawing
 from c2d.reporting.analysis import IntervalEstimate
 from c2d.reporting.page import Section, Table, latex, page, to_csv, to_html, to_latex
-from c2d.reporting.published import paper_score_table
+from c2d.reporting.published import bundled_runs, mean_curves, paper_score_table
 from c2d.reporting.report_figures import files, improvement, line_styles, short_number
 from tests.reporting.made_up import dopamine_json, write_run
 
@@ -72,15 +72,29 @@ def test_the_page_is_self_contained(published):
     text = (published / "report.html").read_text()
     assert "<script" not in text and "http://" not in text.replace("http://www.w3.org", "")
     assert not re.search(r'(src|href)="(?!data:|#)', text)
-    assert text.count("data:image/svg+xml;base64,") == 7
+    assert text.count("data:image/svg+xml;base64,") == 9
 
 
 def test_what_is_missing_is_named_with_its_source(published):
     text = (published / "report.html").read_text()
     for anchor in ("close-up", "curves", "supports"):
         section = text.partition(f'<h2 id="{anchor}"')[2].partition("<h2")[0]
-        assert "Not drawn" in section and "github.com/bjliaa/c2d" in section
-    assert not (published / "figures/curves.svg").exists()
+        assert "git clone --depth 1 https://github.com/bjliaa/c2d" in section and "--published c2d/data" in section
+        assert ("Not drawn" in section) == (anchor == "supports") == ("means over five seeds" not in section)
+    assert (published / "figures/curves.svg").exists() and not (published / "figures/supports.svg").exists()
+
+
+def test_bundled_means_are_those_of_the_bundled_scores():
+    """Two tables from one source: the mean of iterations 194 to 198 is the mean of the seeds' scores at 200M."""
+    curves, scores = mean_curves(), {}
+    for run in bundled_runs():
+        for at in (10.0, 50.0, 100.0, 150.0, 199.0):
+            scores.setdefault((run.key.agent, run.key.game, at), []).append(run.points[5.0, at])
+    assert len(curves) == 5 * 55 and {agent for agent, _ in curves} == {"DQN", "C51", "QR-DQN", "IQN", "Rainbow"}
+    for (agent, game), curve in curves.items():
+        for at in (10.0, 50.0, 100.0, 150.0, 199.0):
+            wanted = np.mean(scores[agent, game, at])
+            assert curve.score(at, 5.0) == pytest.approx(wanted, rel=5e-4, abs=0.01), (agent, game, at)
 
 
 def test_the_score_table_is_the_papers(published):

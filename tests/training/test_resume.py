@@ -64,7 +64,8 @@ def go(config, **how):
 
 
 def results(path):
-    return canonical_records(path / "records.jsonl"), (path / "episodes.csv").read_bytes()
+    records, points = (canonical_records(path / name) for name in ("records.jsonl", "points.jsonl"))
+    return records, points, (path / "episodes.csv").read_bytes()
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

@@ -44,6 +44,9 @@ def test_runs_and_curves(app, root):
     curves = request(app, "/api/curves", run=["a", "<b>&'\"", "missing"]).json
     assert sorted(curves) == ["<b>&'\"", "a"] and curves["a"]["columns"]["mean_score"] == [0.0, 1.0, 2.0]
     assert request(app, "/api/episodes", run="a").json["count"] == 5
+    assert {"title", "unit", "color", "curves"} <= set(listed["charts"][0])
+    asked = request(app, "/api/curves", run="a", column=["steps", "bias"], fine="1").json["a"]["columns"]
+    assert asked == {"steps": [100, 200, 300], "bias": [None] * 3}
 
 
 def test_one_run(app):

@@ -11,7 +11,7 @@ from c2d.envs.make import make
 from c2d.runs.layout import RunDir
 from tests.web.browsing import open_lens, until
 from tests.web.conftest import Server
-from tests.web.made_runs import append, make_run, record
+from tests.web.made_runs import append, make_run, point, record
 
 pytestmark = pytest.mark.browser
 
@@ -66,17 +66,41 @@ def test_sorting_filtering_selecting_by_keyboard(server, page):
     with page.expect_download() as download:
         page.click("#save-csv")
     table = download.value.path().read_text().splitlines()
-    assert table[0] == '"curve","hours","value"'
+    assert table[0] in ('"curve","hours","value"', '"environment","curve","hours","value"')
     page.fill("#smoothing", "0.9")
     with page.expect_download() as download:
         page.click("#save-csv")
     smoothed = download.value.path().read_text().splitlines()
     assert smoothed[0].endswith('"value","smoothed (running mean, weight 0.9)"')
     assert [line.rpartition(",")[0] for line in smoothed[1:]] == table[1:]  # values as recorded stand there too
-    assert page.locator("#legend .entry").count() == len({line.partition(",")[0] for line in table[1:]})
+    assert page.locator(".legend .entry").count() == len(
+        {line.rpartition(",")[0].rpartition(",")[0] for line in table[1:]}
+    )
     with page.expect_download() as download:
         page.click("#save-png")
     assert download.value.path().read_bytes().startswith(b"\x89PNG")
+
+
+def test_seeds_are_one_curve_and_environments_have_charts_of_their_own(server, page):
+    names = [f"seed{seed}" for seed in (1, 2)]
+    for seed, name in enumerate(names, 1):
+        run = make_run(server.root / name, 1, seed=seed)
+        append(run, point(0, 50, 10.0 * seed), point(0, 100, 20.0 * seed), file="points.jsonl")
+    page.goto(f"{server.url}/?run=seed1&run=seed2&run=breakout-c2d")
+    until(page, "document.querySelectorAll('#chart canvas').length === 2")
+    until(page, "document.querySelector('#chart').innerText.includes('(2 seeds), mean')")
+    with page.expect_download() as download:
+        page.click("#save-csv")
+    table = [line.split(",") for line in download.value.path().read_text().splitlines() if "CartPole" in line]
+    values = {kind: [float(line[-1]) for line in table if f", {kind}" in ",".join(line)] for kind in ("mean", "lowest")}
+    assert values == {"mean": [15.0, 30.0], "lowest": [10.0, 20.0]}
+    page.uncheck("#grouping")
+    until(page, "document.querySelector('#chart').innerText.includes('seed2')")
+    page.select_option("#metric", "mean_loss")
+    page.select_option("#points", "records")
+    until(page, "document.querySelector('#what').textContent.includes('one point per iteration')")
+    for name in names:
+        shutil.rmtree(server.root / name)
 
 
 def test_a_young_run_says_that_no_game_has_ended(server, page):
@@ -94,6 +118,7 @@ def test_a_young_run_says_that_no_game_has_ended(server, page):
 def test_the_page_of_a_run(server, page):
     page.goto(f"{server.url}/run?run=breakout-c2d")
     until(page, "document.querySelectorAll('.charts canvas').length >= 8")
+    assert page.is_checked("#points") and page.evaluate("document.querySelectorAll('.tile').length") >= 8
     text = page.inner_text("main")
     for words in ("breakout-c2d", "finished", "Protocol passport", "head.atoms", "c2d evaluate", "α"):
         assert words in text

@@ -13,7 +13,7 @@ import pytest
 from c2d.runs.confined import Root
 from c2d.runs.lock import InUse, locked
 from c2d.web.run_index import RunIndex
-from tests.web.made_runs import append, config, make_run, record
+from tests.web.made_runs import append, config, make_run, point, record
 
 
 @pytest.fixture
@@ -96,6 +96,41 @@ def test_curves_add_up_updates_and_hours(index):
     assert columns["updates"] == [25, 50, 75]
     assert columns["hours"] == pytest.approx([0.01, 0.02, 0.03])
     assert columns["mean_score"] == [0.0, 1.0, 2.0] and columns["peak_memory_mb"] == [300.0] * 3
+
+
+def fine(index, name="a"):
+    return index.curves([name], ["steps", "mean_score", "updates", "hours"], fine=True)[name]["columns"]
+
+
+def test_points_between_records_are_read_as_they_come(index):
+    run = make_run(index.root.path / "a", 1)
+    rows(index)
+    assert fine(index) == {
+        "steps": [100],
+        "mean_score": [0.0],
+        "updates": [25],
+        "hours": [0.01],
+    }  # of an old run: its records
+    append(run, point(1, 150, 5.0), file="points.jsonl")
+    append(run, point(1, 200, 7.0, seconds=36.0), point(2, 250, None), file="points.jsonl")
+    found = fine(index)
+    assert found["steps"] == [100, 150, 200, 250] and found["mean_score"] == [0.0, 5.0, 7.0, None]
+    assert found["updates"] == [25, 30, 35, 40]  # summed over both
+    assert found["hours"] == pytest.approx([0.01, 0.015, 0.02, 0.025])  # seconds count from the start of an iteration
+    index.refresh()
+    assert index.rows["a"]["points"] == (run / "points.jsonl").stat().st_size
+    (run / "points.jsonl").unlink()
+    append(run, point(1, 150, 6.0), file="points.jsonl")  # resumed: the file was written again
+    assert fine(index)["mean_score"] == [0.0, 6.0]
+    assert len(index.curves(["a"])["a"]["columns"]["steps"]) == 1  # as before, if nobody asks for points
+
+
+def test_seeds_of_the_same_settings_are_one_group(index):
+    root = index.root.path
+    for name, changes in (("a", {}), ("b", {"seed": 4, "run_dir": "x", "device": "cuda"}), ("c", {"env": "toy/sure"})):
+        make_run(root / name, 1, **changes)
+    found = rows(index)
+    assert found["a"]["group"] == found["b"]["group"] != found["c"]["group"]
 
 
 def test_changes_are_told_once(index):

@@ -29,6 +29,7 @@ _REPORT = 5  # moments between progress reports
 _AXIS_MOMENTS = 150  # whose range the axis covers
 _GROUND, _INK, _SOFT, _LINE = (255, 255, 255), (29, 32, 36), (90, 96, 105), (220, 220, 214)
 _STEM, _CHOSEN, _TARGET, _CHOSEN_GROUND = (51, 97, 143), (194, 65, 12), (122, 62, 157), (253, 241, 234)
+_AGENTS = ((0, 112, 127), (179, 24, 107))  # where there are two
 
 
 class MomentRenderer:
@@ -80,6 +81,10 @@ class MomentRenderer:
             facts = f"score {game['score']:g}   step {game['step']}{where}   seed {header['seed']}"
             self._write(facts, 16, below + 34, _SOFT)
 
+    def _inks(self, alone: tuple[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+        """The color of each agent."""
+        return _AGENTS if len(self.agents) > 1 else alone
+
     def _name(self, seat: int, action: int) -> str:
         names = self.agents[seat]["actions"]
         return str(names[action]) if action < len(names) else str(action)
@@ -93,7 +98,8 @@ class MomentRenderer:
         self.values[seat] = [*self.values[seat][-900:], _float(values["mean"][game["action"]])]
         shared = len(header["games"]) == 1  # one game: the same returns for both
         low, high = _range([e for k, extents in enumerate(self.extents) if shared or k == seat for e in extents])
-        self._write(f"{agent['recipe']}: return distribution of each action", left + 8, 12, large=True)
+        ink = self._inks((_INK,))[seat]
+        self._write(f"{agent['recipe']}: return distribution of each action", left + 8, 12, ink, large=True)
         top, bottom = 44, SIZE[1] - _TRACE - 44
         tall = (bottom - top) / len(returns)
         begin, end = left + 112, left + wide - 18
@@ -140,7 +146,7 @@ class MomentRenderer:
         top, bottom = SIZE[1] - _TRACE, SIZE[1] - 14
         self._write("value of the executed action", _LEFT + 8, top - 12, _SOFT)
         begin, end = _LEFT + 112, SIZE[0] - (18 if shared or len(self.values) == 1 else 70)
-        for seat, color in zip(range(len(self.values)), (_CHOSEN, _STEM), strict=False):
+        for seat, color in zip(range(len(self.values)), self._inks((_CHOSEN,)), strict=True):
             values = self.values[seat]
             together = [v for others in self.values for v in others] if shared else values
             finite = [value for value in together if np.isfinite(value)]

@@ -35,9 +35,12 @@ export class Chart {
     return { width: Math.max(120, this.node.clientWidth), height: Math.max(80, this.node.clientHeight) };
   }
 
-  /** series: {label, color, dash, x, y, raw (y before smoothing), points, width, endLabel, at (x => what the point at x is)}; scale: {logX, logY} */
+  /**
+   * series: {label, color, dash, x, y, raw (y before smoothing), points, width, endLabel, at (x => what the point at x is), band (filled
+   * down to the series before), quiet (only drawn: neither read at the cursor nor named)}; scale: {logX, logY}
+   */
   set(series, scale = this.scale) {
-    const form = (s) => [s.label, s.color, s.dash, s.points, s.width, s.endLabel, s.band].join();
+    const form = (s) => [s.label, s.color, s.dash, s.points, s.width, s.endLabel, s.band, s.quiet].join();
     const before = this.series.map(form).join("|") + JSON.stringify(this.scale);
     this.series = series;
     this.scale = scale;
@@ -71,25 +74,21 @@ export class Chart {
     const { xFormat, yFormat, xLabel, yLabel, small } = this.options;
     const axis = { stroke: color("soft"), font: "11px system-ui, sans-serif", grid: { stroke: color("grid"), width: 1 },
       ticks: { stroke: color("grid"), width: 1, size: 4 }, gap: 3 };
-    const bands = [];
-    const series = this.series.map((s, k) => {
-      if (s.band) bands.push({ series: [k + 1, k], fill: `${s.color}22` });
-      return {
-        label: s.label, stroke: s.color, dash: s.dash ?? undefined, width: s.width ?? 1.6, spanGaps: true,
-        paths: s.scatter ? () => null : undefined,
-        points: { show: s.points || s.scatter || undefined, size: s.scatter ? 2.5 : 5, fill: s.color },
-      };
-    });
+    const series = this.series.map((s) => ({
+      label: s.label, stroke: s.color, dash: s.dash ?? undefined, width: s.width ?? 1.6, spanGaps: true,
+      paths: s.scatter ? () => null : undefined,
+      points: { show: s.points || s.scatter || undefined, size: s.scatter ? 2.5 : 5, fill: s.color },
+    }));
     const split = (format) => (_, values, axisNumber, space, step) => values.map((v) => (v === null ? "" : format(v, digits(values, step))));
     return {
-      ...this.size(), padding: [8, this.series.some((s) => s.endLabel) ? NAMES : 16, 0, 0], series: [{}, ...series], bands,
+      ...this.size(), padding: [8, this.series.some((s) => s.endLabel) ? NAMES : 16, 0, 0], series: [{}, ...series],
       legend: { show: false }, cursor: { points: { size: 6 }, y: false },
       scales: { x: { time: false, distr: this.scale.logX ? 3 : 1 }, y: { distr: this.scale.logY ? 3 : 1, range: this.scale.logY ? undefined : flat } },
       axes: [
         { ...axis, values: split(xFormat), size: small ? 22 : 24, label: small ? undefined : xLabel, labelSize: 14, labelGap: 0, labelFont: "11px system-ui, sans-serif", space: 60 },
         { ...axis, values: split(yFormat), size: 52, space: small ? 26 : 34, label: small ? undefined : yLabel, labelSize: 16, labelGap: 0, labelFont: "11px system-ui, sans-serif" },
       ],
-      hooks: { setCursor: [(u) => this.read(u)], draw: [(u) => this.nameEnds(u)] },
+      hooks: { setCursor: [(u) => this.read(u)], drawAxes: [(u) => this.fillBands(u)], draw: [(u) => this.nameEnds(u)] },
     };
   }
 
@@ -102,6 +101,7 @@ export class Chart {
     }
     const lines = [];
     this.series.forEach((s, k) => {
+      if (s.quiet) return;
       let at = idx;
       while (at >= 0 && (u.data[k + 1][at] === null || u.data[k + 1][at] === undefined)) at -= 1;
       if (at >= 0) lines.push([u.data[k + 1][at], s, s.at?.(u.data[0][at]) ?? s.label]);
@@ -120,6 +120,24 @@ export class Chart {
     const width = this.tip.offsetWidth;
     this.tip.style.left = `${place + width + 20 > frame.width ? Math.max(0, place - width - 12) : place + 12}px`;
     this.tip.style.top = `${Math.max(0, Math.min(over.top - frame.top + top - 10, frame.height - this.tip.offsetHeight - 4))}px`;
+  }
+
+  /** The area between a curve and the one before it. uPlot's own bands break where curves have points of their own. */
+  fillBands(u) {
+    const { ctx, bbox } = u;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+    ctx.clip();
+    this.series.forEach((s, k) => {
+      if (!s.band) return;
+      const edge = (values) => u.data[0].flatMap((x, i) => ((values[i] ?? null) === null ? [] : [[u.valToPos(x, "x", true), u.valToPos(values[i], "y", true)]]));
+      ctx.fillStyle = `${s.color.slice(0, 7)}2b`;
+      ctx.beginPath();
+      for (const [x, y] of [...edge(u.data[k + 1]), ...edge(u.data[k]).reverse()]) ctx.lineTo(x, y);
+      ctx.fill();
+    });
+    ctx.restore();
   }
 
   /** Names at the end of curves that are not in the table. */
@@ -148,12 +166,13 @@ export class Chart {
     ctx.restore();
   }
 
-  /** The chart with title and legend as a PNG blob. */
-  async picture(title) {
+  /** The chart with title and legend as a canvas. */
+  picture(title) {
     const source = this.plot.ctx.canvas;
     const ratio = devicePixelRatio || 1;
     const line = 18 * ratio;
-    const canvas = el("canvas", { width: source.width, height: source.height + line * (2 + Math.ceil(this.series.length / 3)) });
+    const named = this.series.filter((s) => !s.quiet);
+    const canvas = el("canvas", { width: source.width, height: source.height + line * (2 + Math.ceil(named.length / 3)) });
     const ctx = canvas.getContext("2d");
     ctx.fillStyle = color("panel");
     ctx.fillRect(0, 0, canvas.width, canvas.height);
@@ -162,7 +181,7 @@ export class Chart {
     ctx.fillText(title, 12 * ratio, 16 * ratio);
     ctx.drawImage(source, 0, line * 1.4);
     ctx.font = `${11 * ratio}px system-ui, sans-serif`;
-    this.series.forEach((s, k) => {
+    named.forEach((s, k) => {
       const x = 12 * ratio + ((k % 3) * (canvas.width - 24 * ratio)) / 3;
       const y = source.height + line * (2 + Math.floor(k / 3));
       ctx.strokeStyle = s.color;
@@ -176,20 +195,40 @@ export class Chart {
       ctx.fillStyle = color("ink");
       ctx.fillText(s.label, x + (SAMPLE + 6) * ratio, y);
     });
-    return new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
+    return canvas;
   }
 
-  /** The chart as a table: one line per point, as recorded and, if smoothed, as smoothed. */
-  csv() {
-    const quote = (text) => `"${String(text).replaceAll('"', '""').replace(/^([=+\-@])/, "'$1")}"`;
-    const smoothed = this.options.smoothing ? [`smoothed (running mean, weight ${this.options.smoothing})`] : [];
-    const lines = [["curve", this.options.xLabel || "x", "value", ...smoothed].map(quote).join(",")];
-    for (const s of this.series) {
+}
+
+/** Charts as one table: one line per point, as recorded and, if smoothed, as smoothed. Several charts by their names. */
+export function csv(charts) {
+  const quote = (text) => `"${String(text).replaceAll('"', '""').replace(/^([=+\-@])/, "'$1")}"`;
+  const { smoothing, xLabel } = charts[0].options;
+  const smoothed = smoothing ? [`smoothed (running mean, weight ${smoothing})`] : [];
+  const place = charts.length > 1 ? ["environment"] : [];
+  const lines = [[...place, "curve", xLabel || "x", "value", ...smoothed].map(quote).join(",")];
+  for (const chart of charts) {
+    for (const s of chart.series) {
       const raw = s.raw ?? s.y;
-      s.x.forEach((x, i) => { if ((raw[i] ?? null) !== null) lines.push([quote(s.label), x, raw[i], ...(smoothed.length ? [s.y[i]] : [])].join(",")); });
+      const name = [...place.map(() => chart.options.name), s.label].map(quote);
+      s.x.forEach((x, i) => { if ((raw[i] ?? null) !== null) lines.push([...name, x, raw[i], ...(smoothed.length ? [s.y[i]] : [])].join(",")); });
     }
-    return `${lines.join("\n")}\n`;
   }
+  return `${lines.join("\n")}\n`;
+}
+
+/** Canvases below one another as a PNG blob. */
+export function stacked(canvases) {
+  const whole = el("canvas", { width: Math.max(...canvases.map((one) => one.width)), height: canvases.reduce((sum, one) => sum + one.height, 0) });
+  const ctx = whole.getContext("2d");
+  ctx.fillStyle = color("panel");
+  ctx.fillRect(0, 0, whole.width, whole.height);
+  let top = 0;
+  for (const one of canvases) {
+    ctx.drawImage(one, 0, top);
+    top += one.height;
+  }
+  return new Promise((resolve) => whole.toBlob(resolve, "image/png"));
 }
 
 /** A short piece of a curve, as a legend shows it. */

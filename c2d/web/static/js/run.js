@@ -7,7 +7,8 @@ import { count, duration, environments, number, score, setting, when } from "./f
 
 const id = new URLSearchParams(location.search).get("run") ?? "";
 let detail = null;
-let columns = null;
+let columns = null; // one row per iteration
+let points = null; // the same, and what was recorded between
 let episodes = null;
 let others = [];
 let other = null;
@@ -44,16 +45,24 @@ function drawCharts() {
   const axis = byId("axis").value;
   const weight = Number(byId("smoothing").value);
   const logY = byId("log-y").checked;
+  const wanted = byId("points").checked && points;
   for (const one of charts) {
-    const filled = one.curves.filter(({ column }) => columns[column]?.some((value) => value !== null));
-    one.panel.classList.toggle("hidden", !filled.length && columns.steps.length > 0);
+    const filled = one.curves.filter(({ column }) => has(columns, column));
+    const finer = wanted ? one.curves.filter(({ column }) => has(points, column) && points[column].length > columns[column].length) : [];
+    one.panel.classList.toggle("hidden", !filled.length && !finer.length && (columns.steps.length > 0 || points?.steps.length > 0));
     one.chart.options.xLabel = axis;
-    one.chart.set(filled.map(({ column, label }, place) => ({
-      label, ...style(one.color), dash: null, x: columns[axis], y: smooth(columns[column], weight),
-      points: columns.steps.length < 30 || undefined, band: filled.length === 2 && place === 1,
-    })), { logX: false, logY });
+    const drawn = (from, { column, label }, more) => ({ label, ...style(one.color), dash: null, x: from[axis], y: smooth(from[column], weight), ...more });
+    one.chart.set([
+      ...finer.map((curve, place) => drawn(points, { ...curve, label: `${curve.label}, finer` }, { width: 1, ...faint(one.color, filled.length > 0), points: points.steps.length < 30 || undefined, band: finer.length === 2 && place === 1 })),
+      ...filled.map((curve, place) => drawn(columns, curve, { width: finer.length ? 2 : undefined, points: columns.steps.length < 30 || undefined, band: !finer.length && filled.length === 2 && place === 1 })),
+    ], { logX: false, logY });
   }
 }
+
+const has = (from, column) => from[column]?.some((value) => value !== null);
+
+/** The color of what lies behind the means of iterations, if there are any. */
+const faint = (color, behind) => (behind ? { color: `${style(color).color}73` } : {});
 
 function drawGames() {
   if (!episodes) return;
@@ -103,7 +112,9 @@ function drawHead() {
   const trouble = (row.reading ? `Its records are still being read: ${row.records.toLocaleString("en-US")} so far.` : "") || row.error || (detail.trouble ? `Its records cannot be read: ${detail.trouble}` : "") || (detail.damaged ? `${lines(detail.damaged)} of its records cannot be read.` : "");
   byId("trouble").textContent = trouble;
   byId("trouble").classList.toggle("hidden", !trouble);
-  const last = (name) => columns?.[name]?.findLast((value) => value !== null) ?? null;
+  const of = (from, name) => from?.[name]?.findLast((value) => value !== null) ?? null;
+  const last = (name) => of(columns, name) ?? of(points, name);
+  const lately = columns?.steps.length ? "last iteration" : "so far";
   const share = row.total ? `${Math.floor((100 * row.steps) / row.total)} %` : "–";
   const tiles = [
     ["score", score(row.score), row.games === null ? "" : `${row.games} games, best ${score(row.best)}`],
@@ -111,13 +122,13 @@ function drawHead() {
     ["frames", count(row.steps * row.frames_per_step), `${row.frames_per_step} per step`],
     ["speed", row.speed ? `${number(row.speed, 3)}` : "–", row.envs > 1 ? "steps/s of all environments" : "steps per second"],
     row.state === "running" ? ["ETA", duration(row.eta), "at this speed"] : ["trained for", duration((last("hours") ?? 0) * 3600), "of iterations"],
-    ["loss", number(last("mean_loss"), 3), "last iteration"],
+    ["loss", number(last("mean_loss"), 3), lately],
     ["atoms", `${number(last("atom_min"), 3)} … ${number(last("atom_max"), 3)}`, "φ-space"],
     last("alpha") === null ? null : ["α", number(last("alpha"), 4), "scale of the support"],
     ["ε", number(last("epsilon"), 3), "random actions"],
     ["memory", last("peak_memory_mb") ? `${Math.round(last("peak_memory_mb"))} MB` : "–", "peak"],
   ].filter(Boolean);
-  byId("tiles").replaceChildren(...tiles.map(([what, value, note]) => el("div.tile", {}, el("div.what", {}, what), el("div.value", {}, value), el("div.note", {}, note))));
+  byId("tiles").replaceChildren(...tiles.map(([what, value, note]) => el(value.length > 10 ? "div.tile.long" : "div.tile", {}, el("div.what", {}, what), el("div.value", {}, value), el("div.note", {}, note))));
 }
 
 // ------------------------------------------------------------------------ tables
@@ -213,9 +224,10 @@ function drawAll() {
 // -------------------------------------------------------------------------- live
 
 async function load() {
-  [detail, columns, episodes] = await Promise.all([
-    get("/api/run", { run: id }), get("/api/curves", { run: id }).then((found) => found[id]?.columns ?? null), get("/api/episodes", { run: id }),
-  ]);
+  const curves = (form) => get("/api/curves", { run: id, ...form }).then((found) => found[id] ?? null);
+  const [one, records, finer, games] = await Promise.all([get("/api/run", { run: id }), curves({}), curves({ fine: 1 }), get("/api/episodes", { run: id })]);
+  [detail, columns, points, episodes] = [one, records?.columns ?? null, finer?.columns ?? null, games];
+  if (finer?.reading) setTimeout(() => load().catch(fail), 500);
   if (!charts) makeCharts(detail.charts);
   drawAll();
   drawGames();
@@ -246,7 +258,7 @@ function take(message) {
     if (known >= 0) others[known] = row;
     else others.push(row);
     if (row.id !== id) continue;
-    const key = row.reading ? "reading" : `${row.records}:${row.steps}:${row.state}:${row.warnings}`;
+    const key = row.reading ? "reading" : `${row.records}:${row.points}:${row.steps}:${row.state}:${row.warnings}`;
     if (key !== shownKey) load().catch(fail);
     shownKey = key;
   }
@@ -260,7 +272,7 @@ function take(message) {
 }
 
 makeGamesChart();
-for (const name of ["axis", "smoothing", "log-y"]) byId(name).addEventListener("input", () => { drawCharts(); drawGames(); });
+for (const name of ["axis", "points", "smoothing", "log-y"]) byId(name).addEventListener("input", () => { drawCharts(); drawGames(); });
 for (const name of ["only", "find"]) byId(name).addEventListener("input", drawSettings);
 byId("other").addEventListener("input", async (event) => {
   other = event.target.value ? await get("/api/run", { run: event.target.value }) : null;

@@ -1,11 +1,17 @@
 // The table of all runs, and the learning curves of those selected in it.
 
-import { Chart, sample, smooth, style } from "./chart.js";
+import { Chart, csv, sample, smooth, stacked, style } from "./chart.js";
 import { get, showLink, watchRuns } from "./data.js";
 import { byId, el, save, svg } from "./dom.js";
 import { count, duration, environments, number, score } from "./format.js";
+import { average, grouped, nameGroups } from "./seeds.js";
 
-const FIRST = 5; // runs selected when the page opens
+const FIRST = 5; // runs selected when the page opens, and others of their seeds
+const MOST_FIRST = 30; // of both together
+const FEW = 20; // iterations: shorter runs are drawn with all their points, if nobody chooses
+const SINGLE = 30; // points of a curve that are drawn as such
+const AGAIN = 400; // ms until a long file is read further
+const AXES = ["frames", "updates", "hours"];
 const NAMED = 16; // curves named in the legend
 const CHUNK = 20; // runs whose curves are requested at once
 
@@ -17,10 +23,9 @@ const selected = new Map(); // id -> number of its color
 const awaited = new Set(); // named by the address, but not found yet: a run that has just started
 let order = { key: "name", down: false };
 let began = false;
-
-const chart = new Chart(byId("chart"), {
-  label: "Learning curves of the selected runs", xFormat: count, yFormat: number, yLabel: "mean score of an iteration",
-});
+const charts = new Map(); // env -> {cell, legend, chart}
+const colors = new Map(); // id -> number of the color of its curve
+let visibleCharts = [];
 
 // ------------------------------------------------------------------- the table
 
@@ -188,14 +193,23 @@ function markSelection() {
     const on = selected.has(id);
     line.setAttribute("aria-selected", on);
     line.querySelector("input").checked = on;
-    const { color, dash } = style(selected.get(id) ?? 0);
+    const { color, dash } = style(colors.get(id) ?? selected.get(id) ?? 0);
     const drawn = dash ? `repeating-linear-gradient(90deg, ${color} 0 4px, transparent 4px 6px)` : color;
     line.querySelector(".swatch").style.background = on ? drawn : "transparent";
   }
   byId("selected").textContent = selected.size ? `${selected.size} selected` : "";
 }
 
-// --------------------------------------------------------------------- the chart
+// -------------------------------------------------------------------- the charts
+
+const fine = () => {
+  const wanted = byId("points").value;
+  const most = Math.max(0, ...[...selected.keys()].map((id) => rows.get(id)?.records ?? 0));
+  return wanted === "fine" || (wanted === "auto" && most < FEW);
+};
+
+/** By which the curve of a run is known to be the newest: it was recorded in this form, and so far. */
+const keyOf = (row) => [row.restarts, row.reading ? "reading" : row.records, fine() ? row.points : "", byId("metric").value].join(":");
 
 async function draw() {
   const wanted = [...selected.keys()].filter((id) => rows.has(id));
@@ -203,54 +217,115 @@ async function draw() {
   for (let k = 0; k < stale.length; k += CHUNK) {
     const part = stale.slice(k, k + CHUNK);
     const keys = new Map(part.map((id) => [id, keyOf(rows.get(id))]));
-    const found = await get("/api/curves", { run: part });
-    for (const id of part) if (found[id]) curves.set(id, { key: keys.get(id), columns: found[id].columns });
+    const found = await get("/api/curves", { run: part, column: [...AXES, byId("metric").value], ...(fine() ? { fine: 1 } : {}) });
+    for (const id of part) if (found[id]) curves.set(id, { key: found[id].reading ? "part" : keys.get(id), columns: found[id].columns });
+    if (part.some((id) => found[id]?.reading)) setTimeout(draw, AGAIN);
   }
-  const games = new Set(wanted.map((id) => rows.get(id).env));
-  const env = games.size === 1 ? [...games][0] : null;
-  if (env && !publishedOf.has(env)) publishedOf.set(env, await get("/api/published", { env }));
-  show(env);
+  const envs = new Set(wanted.map((id) => rows.get(id).env));
+  for (const env of envs) if (!publishedOf.has(env)) publishedOf.set(env, await get("/api/published", { env }));
+  show();
 }
 
-const keyOf = (row) => `${row.restarts}:${row.reading ? "reading" : row.records}`;
+/** One chart per environment: scores of unlike games have no common scale. */
+function show() {
+  const shown = [...selected.keys()].filter((id) => rows.has(id) && curves.has(id)).map((id) => rows.get(id));
+  const groups = grouped(shown, byId("grouping").checked);
+  nameGroups(groups);
+  paint(groups);
+  const drawn = new Map(); // env -> series
+  for (const group of groups) {
+    const { env } = group.rows[0];
+    if (!drawn.has(env)) drawn.set(env, []);
+    drawn.get(env).push(...curvesOf(group));
+  }
+  const envs = [...drawn.keys()].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+  const figured = byId("axis").value === "frames" && byId("metric").value === "mean_score" ? envs.filter((env) => publishedOf.get(env)?.length) : [];
+  byId("published-field").classList.toggle("hidden", !figured.length);
+  byId("extent-field").classList.toggle("hidden", !figured.length || !byId("published").checked);
+  if (byId("published").checked) {
+    for (const env of figured) addPublished(drawn.get(env), publishedOf.get(env), byId("extent").checked ? furthest(shown.filter((row) => row.env === env)) : Infinity);
+  }
+  place(envs.length ? envs : [""], drawn);
+}
 
-function show(env) {
+/** Colors of runs in the table and of their curves: of one group the same, also on other environments. */
+function paint(groups) {
+  colors.clear();
+  const names = new Map();
+  for (const group of groups) {
+    group.place = group.rows.length === 1 ? selected.get(group.rows[0].id) : names.get(group.name) ?? selected.get(group.rows[0].id);
+    if (group.rows.length > 1) names.set(group.name, group.place);
+    for (const row of group.rows) colors.set(row.id, group.place);
+  }
+  markSelection();
+}
+
+function curvesOf(group) {
   const axis = byId("axis").value;
   const weight = Number(byId("smoothing").value);
-  const series = [];
-  let furthest = 0;
-  for (const [id, k] of selected) {
-    const found = curves.get(id);
-    if (!found || !rows.has(id)) continue;
-    const x = found.columns[axis];
-    for (const value of x) furthest = Math.max(furthest, value ?? 0);
-    const raw = found.columns.mean_score;
-    if (raw.every((value) => value === null)) continue; // no game has ended
-    series.push({ label: rows.get(id).name, ...style(k), x, y: smooth(raw, weight), raw, points: x.length < 30 || undefined });
+  const metric = byId("metric").value;
+  const members = group.rows.map((row) => ({ x: curves.get(row.id).columns[axis] ?? [], raw: curves.get(row.id).columns[metric] ?? [] }))
+    .filter(({ raw }) => raw.some((value) => (value ?? null) !== null));
+  const line = { ...style(group.place), points: undefined };
+  if (!members.length) return [];
+  if (group.rows.length === 1) {
+    const [{ x, raw }] = members;
+    return [{ ...line, label: group.name, x, y: smooth(raw, weight), raw, points: x.length < SINGLE || undefined }];
   }
-  const figures = env && axis === "frames" ? publishedOf.get(env) ?? [] : [];
-  byId("published-field").classList.toggle("hidden", !figures.length);
-  byId("extent-field").classList.toggle("hidden", !figures.length || !byId("published").checked);
-  if (byId("published").checked) addPublished(series, figures, byId("extent").checked ? furthest : Infinity);
-  chart.options.empty = selected.size ? "No game of the selected runs has ended yet: a curve starts with the first complete iteration in which a game ends." : "Select runs in the table to see their learning curves together.";
-  chart.options.smoothing = weight;
-  chart.options.xLabel = axis;
-  chart.options.xFormat = axis === "hours" ? number : count;
-  chart.set(series, { logX: byId("log-x").checked, logY: byId("log-y").checked });
-  const names = series.slice(0, NAMED).map((one) => el("span.entry", { title: one.label }, sample(one), el("span.label", {}, one.label)));
-  if (series.length > NAMED) names.push(el("span.entry.soft", {}, `and ${series.length - NAMED} more`));
-  byId("legend").replaceChildren(...names);
+  const seeds = average(members.map(({ x, raw }) => ({ x, y: smooth(raw, weight) })));
+  const bare = average(members.map(({ x, raw }) => ({ x, y: raw })));
+  const label = `${group.name} (${members.length} ${members.length === 1 ? "seed" : "seeds"}${seeds.left < members.length ? `, ${seeds.left} to the end` : ""})`;
+  const edge = { ...line, width: 0.4, dash: null, quiet: true, x: seeds.x };
+  return [
+    { ...edge, label: `${label}, lowest`, y: seeds.low, raw: bare.low },
+    { ...edge, label: `${label}, highest`, y: seeds.high, raw: bare.high, band: true },
+    { ...line, label: `${label}, mean`, x: seeds.x, y: seeds.mean, raw: bare.mean, width: 2, points: seeds.x.length < SINGLE || undefined },
+  ];
+}
+
+const furthest = (shown) => Math.max(0, ...shown.flatMap((row) => (curves.get(row.id).columns.frames ?? []).filter((value) => value !== null)));
+
+/** Charts in order, one per environment; those of environments that are no longer shown are kept for later. */
+function place(envs, drawn) {
+  const node = byId("chart");
+  node.classList.toggle("several", envs.length > 1);
+  const metric = byId("metric").selectedOptions[0];
+  byId("what").textContent = [metric.dataset.unit?.replace(" per iteration", ""), fine() ? "up to 50 points per iteration" : "one point per iteration"].filter(Boolean).join(" · ");
+  const cells = envs.map((env) => {
+    if (!charts.has(env)) {
+      const plot = el("div.plot");
+      const legend = el("div.legend", { "aria-hidden": "true" });
+      const cell = el("section", {}, el("h3", {}, env), plot, legend);
+      charts.set(env, { cell, legend, chart: new Chart(plot, { label: `Learning curves on ${env || "no environment yet"}`, name: env }) });
+    }
+    return charts.get(env);
+  });
+  if ([...node.children].some((child, k) => child !== cells[k]?.cell) || node.children.length !== cells.length) node.replaceChildren(...cells.map(({ cell }) => cell));
+  cells.forEach(({ chart, legend }, k) => {
+    const series = drawn.get(envs[k]) ?? [];
+    const axis = byId("axis").value;
+    Object.assign(chart.options, { smoothing: Number(byId("smoothing").value), xLabel: axis, xFormat: axis === "hours" ? number : count, yLabel: metric.textContent,
+      empty: !selected.size ? "Select runs in the table to see their curves together." : !drawn.size ? "Reading the curves …"
+        : metric.value === "mean_score" ? "No game of the selected runs has ended yet: a curve starts where the first game ends." : "None of the selected runs has recorded this." });
+    chart.set(series, { logX: byId("log-x").checked, logY: byId("log-y").checked });
+    const named = series.filter((one) => !one.quiet);
+    const names = named.slice(0, NAMED).map((one) => el("span.entry", { title: one.label }, sample(one), el("span.label", {}, one.label)));
+    if (named.length > NAMED) names.push(el("span.entry.soft", {}, `and ${named.length - NAMED} more`));
+    legend.replaceChildren(...names);
+  });
+  visibleCharts = cells.map(({ chart }) => chart);
+  byId("band").classList.toggle("hidden", ![...drawn.values()].flat().some((one) => one.band));
 }
 
 /** Published agents at the same frames; one point beyond the runs is kept, so that the line continues to the edge. */
-function addPublished(series, figures, furthest) {
+function addPublished(series, figures, end) {
   const soft = getComputedStyle(document.documentElement).getPropertyValue("--soft").trim();
   figures.forEach((one, k) => {
-    const last = one.frames.findIndex((frames) => frames >= furthest);
-    const end = last < 0 ? one.frames.length : last + 1;
-    if (furthest !== Infinity && one.frames[0] > furthest * 1.5) return;
+    const last = one.frames.findIndex((frames) => frames >= end);
+    const kept = last < 0 ? one.frames.length : last + 1;
+    if (end !== Infinity && one.frames[0] > end * 1.5) return;
     series.push({ label: `${one.agent}, published (mean of ${one.seeds} seeds)`, endLabel: one.agent, color: soft, dash: [[6, 4], [2, 3], [9, 3, 2, 3], [1, 2], [12, 4], [4, 2]][k % 6],
-      width: 1.2, points: true, x: one.frames.slice(0, end), y: one.mean.slice(0, end) });
+      width: 1.2, points: true, x: one.frames.slice(0, kept), y: one.mean.slice(0, kept) });
   });
 }
 
@@ -286,17 +361,23 @@ function begin() {
   began = true;
   const asked = new URLSearchParams(location.search).getAll("run");
   const scored = [...rows.values()].filter((row) => row.spark.length).sort((a, b) => (b.started ?? 0) - (a.started ?? 0));
-  const newest = scored.filter((row) => row.env === scored[0].env).slice(0, FIRST);
+  const some = scored.filter((row) => row.env === scored[0].env).slice(0, FIRST);
+  const newest = scored.filter((row) => some.includes(row) || some.some((one) => one.group === row.group)).slice(0, MOST_FIRST);
   for (const id of asked) awaited.add(id);
   if (!asked.length) for (const row of newest) select(row.id);
 }
 
 makeHead();
 for (const id of ["filter", "state"]) byId(id).addEventListener("input", arrange);
-for (const id of ["axis", "smoothing", "log-x", "log-y", "published", "extent"]) byId(id).addEventListener("input", () => draw());
+for (const id of ["metric", "axis", "points", "grouping", "smoothing", "log-x", "log-y", "published", "extent"]) byId(id).addEventListener("input", () => draw());
 byId("clear").addEventListener("click", () => { selected.clear(); awaited.clear(); refreshAll(); });
-byId("save-png").addEventListener("click", async () => chart.plot && save(await chart.picture("Mean score of whole games per iteration"), "learning-curves.png"));
-byId("save-csv").addEventListener("click", () => save(chart.csv(), "learning-curves.csv", "text/csv"));
+byId("save-png").addEventListener("click", async () => {
+  const drawn = visibleCharts.filter((chart) => chart.plot);
+  const metric = byId("metric").selectedOptions[0].textContent;
+  const pictures = drawn.map((chart) => chart.picture(`${metric[0].toUpperCase()}${metric.slice(1)} · ${chart.options.name}`));
+  if (drawn.length) save(await stacked(pictures), "learning-curves.png");
+});
+byId("save-csv").addEventListener("click", () => save(csv(visibleCharts), "learning-curves.csv", "text/csv"));
 addEventListener("keydown", (event) => {
   if (event.key === "/" && !event.target.closest("input, select, textarea")) {
     event.preventDefault();
@@ -304,6 +385,12 @@ addEventListener("keydown", (event) => {
   }
 });
 addEventListener("themechange", refreshAll);
-show(null);
-get("/api/runs").then((answer) => { byId("place").textContent = answer.root; });
+show();
+get("/api/runs").then((answer) => {
+  byId("place").textContent = answer.root;
+  const metrics = answer.charts.flatMap(({ unit, curves: drawn }) => drawn.map(({ column, label }) => [column, label, unit]));
+  const chosen = byId("metric").value;
+  byId("metric").replaceChildren(...metrics.map(([column, label, unit]) => el("option", { value: column, "data-unit": unit }, label)));
+  byId("metric").value = chosen;
+});
 watchRuns(take, showLink(byId("link")));

@@ -175,7 +175,7 @@ export class Stage {
         space: this.options.space, form: this.options.form, target: this.options.target, best: seat.would[0] });
     });
     this.drawCriteria(moment);
-    this.trace.draw(this.moments, this.at, colors, [colors.chosen, colors.stem].slice(0, moment.seats.length));
+    this.trace.draw(this.moments, this.at, colors, moment.seats.length > 1 ? colors.seats : [colors.chosen]);
     this.slider.max = this.moments.length - 1;
     this.slider.value = this.at;
     const behind = this.moments.length - 1 - this.at;
@@ -206,7 +206,7 @@ export class Stage {
   colors() {
     const names = ["ink", "soft", "line", "grid", "stem", "target", "good", "bad"];
     const family = 'system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
-    return { ...Object.fromEntries(names.map((name) => [name, color(name)])), chosen: color("stem-chosen"), chosenGround: color("chosen-ground"),
+    return { ...Object.fromEntries(names.map((name) => [name, color(name)])), chosen: color("stem-chosen"), chosenGround: color("chosen-ground"), seats: [color("seat-0"), color("seat-1")],
       font: `11px ${family}`, bold: `600 11px ${family}` };
   }
 
