@@ -66,7 +66,7 @@ def line_styles(agents: Sequence[str]) -> dict[str, LineStyle]:
         place = _place(agent, taken)
         taken.add(place)
         dash = _DASHES[place // len(_OWN) % len(_DASHES)]
-        styles[agent] = LineStyle(_OWN[place % len(_OWN)], dash, 2.0, "X")
+        styles[agent] = LineStyle(_OWN[place % len(_OWN)], dash, 1.7, "X")
     return {agent: styles[agent] for agent in agents}
 
 
@@ -248,13 +248,15 @@ def learning_curves(
     agents: Sequence[str],
     games: Sequence[str],
     last: float,
-    window: float,
+    window: float | Mapping[str, float],
     titles: dict[str, str],
     own_ends: bool = False,
     means: Mapping[tuple[str, str], RunCurve] | None = None,
     pointed: Sequence[str] = (),
 ) -> Figure:
     """Moving averages: lines are means over seeds, bands the range of the seeds. `own_ends`: of each panel.
+
+    `window`: millions of frames, for all games or of each.
 
     `means`: curves of (agent, game) without seeds, in place of them. Of the agents `pointed` only points are known.
     """
@@ -265,10 +267,9 @@ def learning_curves(
         for agent in agents:
             mean = (means or {}).get((agent, game))
             runs = dataset.runs_of(agent, game) if mean is None else (mean,)
-            if agent in pointed:
-                _points(axis, runs, last, window, unit, drawn[agent], small)
-            else:
-                _curve(axis, runs, last, window, unit, drawn[agent], small)
+            wide = window if isinstance(window, float) else window[game]
+            draw = _points if agent in pointed else _curve
+            draw(axis, runs, last, wide, unit, drawn[agent], small)
         longest = max((run.length for agent in agents for run in dataset.runs_of(agent, game)), default=last)
         _dress(axis, titles.get(game, game), (min(last, longest) if own_ends else last) * unit, small)
     return _finish(figure, axes, len(games), drawn, f"Mean training score against {name}", small)

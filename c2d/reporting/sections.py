@@ -308,23 +308,33 @@ def other_sections(
     own = replace(dataset, runs=runs, agents=dataset.own)
     agents = tuple(agent for agent in dataset.own if set(own.games_of(agent)) & set(games))
     longest = max(run.length for agent in agents for game in games for run in own.runs_of(agent, game))
-    window = smoothing_window(own, games, min(scoring.convention.window, longest / 20))
+    windows = {game: _curve_window(own, game, scoring) for game in games}
     with drawing():
-        sections = [_curves(own, agents, games, longest, window)]
+        sections = [_curves(own, agents, games, longest, windows)]
         for number, game in enumerate(games, 1):
             analysis = align_environment(own, game, scoring, notes)
-            sections += [] if analysis is None else [_environment(analysis, game, number, numbers, window)]
+            sections += [] if analysis is None else [_environment(analysis, game, number, numbers, windows[game])]
     return sections
 
 
-def _curves(dataset: Dataset, agents: Sequence[str], games: Sequence[str], last: float, window: float) -> Section:
-    figure = report_figures.learning_curves(dataset, agents, games, last, window, {}, own_ends=True)
+def _curve_window(dataset: Dataset, game: str, scoring: ScoringOptions) -> float:
+    """A twentieth of the longest run on an environment, at least one iteration of each."""
+    longest = max(run.length for agent in dataset.agents for run in dataset.runs_of(agent, game))
+    return smoothing_window(dataset, (game,), min(scoring.convention.window, longest / 20))
+
+
+def _curves(
+    dataset: Dataset, agents: Sequence[str], games: Sequence[str], last: float, windows: dict[str, float]
+) -> Section:
+    figure = report_figures.learning_curves(dataset, agents, games, last, windows, {}, own_ends=True)
+    alike = len(set(windows.values())) == 1
+    over = [f"{window * 1e6:,.0f} frames{'' if alike else f' ({game})'}" for game, window in windows.items()]
     return Section(
         "curves-elsewhere",
         "Learning curves on other environments",
-        f"Mean score of complete training episodes, moving averages over {window * 1e6:,.0f} frames. Lines are means "
-        "over seeds, bands the range from the lowest to the highest seed; each panel ends with its longest run. There "
-        "are no published agents here.",
+        f"Mean score of complete training episodes, moving averages over {', '.join(dict.fromkeys(over))}. Lines are "
+        "means over seeds, bands the range from the lowest to the highest seed; each panel ends with its longest run. "
+        "There are no published agents here.",
         files(figure),
     )
 

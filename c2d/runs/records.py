@@ -136,7 +136,7 @@ class Measured:
     seconds: float = metric("seconds", default=MISSING)
     steps_per_second: float = metric("steps/s", _SPEED, format=".0f", default=MISSING)
     peak_memory_mb: float = metric("peak memory, MB", _MEMORY, format=".0f", default=MISSING)
-    time: float = metric("time of the record", format=".0f", default=MISSING)
+    time: float = metric("time of the record", format=".0f", tensorboard=False, default=MISSING)
 
 
 @dataclass(kw_only=True)
