@@ -32,6 +32,7 @@ from c2d.runs.reader import read_iterations
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+CORRECTED = "corrected"  # of laws: by other games
 COLUMNS = ("study", "row", "game", "seed", "iteration", "steps", "games", "score")
 MINATAR = ("breakout", "space_invaders", "asterix", "freeway", "seaquest")
 RESAMPLES = 2_000
@@ -92,6 +93,10 @@ def calibration(run: Path) -> Iterator[tuple[str, int, int, int, float]]:
     for number, net in enumerate(([e["nets"]["each"] for e in found if e.get("nets")] or [[]])[-1]):
         returned = abs(net["bias"]) / net["relative_bias"] if net["relative_bias"] else 0.0  # no share of nothing
         measured = {"bias": net["bias"], "coverage": net["coverage"], "return": returned}
+        if "recalibrated" in net:
+            corrected = net["recalibrated"]
+            measured |= {f"{CORRECTED} {name}": corrected[name] for name in ("bias", "coverage")}
+            measured[f"{CORRECTED} return"] = returned
         for name, value in measured.items():
             yield name, number, net["steps"], len(net["scores"]), value
 
@@ -221,18 +226,25 @@ def _final(lines: list[Line], row: str, game: str, seed: str) -> float | None:
 
 
 def calibration_table(lines: list[Line]) -> list[str]:
-    """Bias in % of the mean return and coverage of the 80 % interval, over the networks of all seeds."""
+    """Bias in % of the mean return and coverage of the 80 % interval, over the networks of all seeds.
+
+    Where laws were also corrected by other games, a second line with these.
+    """
     table = ["| row | seeds | " + " | ".join(MINATAR) + " | games within |", "|---" * (3 + len(MINATAR)) + "|"]
-    for row in dict.fromkeys(line["row"] for line in lines):
-        own = [line for line in lines if line["row"] == row]
+    corrected = {line["row"] for line in lines if line["study"].startswith(CORRECTED)}
+    rows = list(dict.fromkeys(line["row"] for line in lines))
+    for row, prefix in [(row, prefix) for row in rows for prefix in ("", *[f"{CORRECTED} "] * (row in corrected))]:
+        names = [f"{prefix}{name}" for name in ("bias", "return", "coverage")]
+        own = [line for line in lines if line["row"] == row and line["study"] in names]
         cells, within = [], 0
         for game in MINATAR:
-            bias, returned, coverage = (_mean(own, game, name) for name in ("bias", "return", "coverage"))
+            bias, returned, coverage = (_mean(own, game, name) for name in names)
             share = bias / returned if returned else 0.0
             within += returned > 0 and abs(share) <= BIAS and COVERED[0] <= coverage <= COVERED[1]
             cells.append(f"{100 * share:+.0f} %, {100 * coverage:.0f} %" if returned else "–")
         seeds = ", ".join(dict.fromkeys(line["seed"] for line in own))
-        table.append(f"| {row} | {seeds} | " + " | ".join(cells) + f" | {within} |")
+        name = f"{row}, {CORRECTED}" if prefix else row
+        table.append(f"| {name} | {seeds} | " + " | ".join(cells) + f" | {within} |")
     return table
 
 
@@ -328,7 +340,10 @@ def _mean_of(lines: list[Line], study: str, row: str, game: str, iteration: str)
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[list[Line]], list[str]]]] = {
     "minatar": (("minatar",), minatar_table),
-    "calibration": (("bias", "return", "coverage"), calibration_table),
+    "calibration": (
+        tuple(f"{prefix}{name}" for prefix in ("", f"{CORRECTED} ") for name in ("bias", "return", "coverage")),
+        calibration_table,
+    ),
     "spread": (tuple(DIAGNOSTICS), spread_table),
     "atari": (("atari",), atari_table),
     "stage2": (("stage2", "published"), stage2_table),

@@ -124,6 +124,8 @@ def test_the_plan_of_the_contest_gives_every_row_the_same_grid():
     for run in runs:
         recipe = run.config.recipe
         tried.setdefault(run.config.recipe_name, []).append((run.config.env, recipe.optim.learning_rate, recipe.n_step))
-        assert run.config.steps == 100_000
+        assert run.config.steps == 50_000
     assert len(tried) == 8 and len({tuple(sorted(grid)) for grid in tried.values()}) == 1
     assert len(set(tried["iqn"])) == 8
+    falling = [run.config.recipe.optim for run in runs if run.config.recipe.optim.learning_rate_final is not None]
+    assert len(falling) == 16 and all(optim.decay_updates == 25_000 for optim in falling)  # an update per 2 steps
