@@ -233,7 +233,7 @@ def calibration_table(lines: list[Line]) -> list[str]:
     table = ["| row | seeds | " + " | ".join(MINATAR) + " | games within |", "|---" * (3 + len(MINATAR)) + "|"]
     corrected = {line["row"] for line in lines if line["study"].startswith(CORRECTED)}
     rows = list(dict.fromkeys(line["row"] for line in lines))
-    for row, prefix in [(row, prefix) for row in rows for prefix in ("", *[f"{CORRECTED} "] * (row in corrected))]:
+    for row, prefix in [(name, kind) for name in rows for kind in ("", *[f"{CORRECTED} "] * (name in corrected))]:
         names = [f"{prefix}{name}" for name in ("bias", "return", "coverage")]
         own = [line for line in lines if line["row"] == row and line["study"] in names]
         cells, within = [], 0
