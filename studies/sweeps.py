@@ -26,11 +26,12 @@ os.environ.setdefault("RAY_worker_niceness", "0")  # as in sweeps
 
 from sweep_meters import ENV, LONG_WARM, RECIPE, Window, in_processes, on_ray, runs_of
 
+from c2d.cluster.ray_connection import connected
 from c2d.files import write_atomically
 from c2d.sweep.directory import SweepDir
 from c2d.sweep.display import RunProgress, SweepProgress
 from c2d.sweep.forecast import Rates, cost_lines, estimate
-from c2d.sweep.launch import Launcher, connected
+from c2d.sweep.launch import Launcher
 from c2d.sweep.options import SweepOptions
 from c2d.sweep.plan import builtin_plan, multiply
 from c2d.training.passport import machine
@@ -164,7 +165,7 @@ def _throughput(seconds: float) -> Iterator[str]:
     yield ""
     yield "| runs at once | 1 thread each | 2 threads each |"
     yield "|---|---|---|"
-    with connected(SweepOptions(workers=4, threads=2)):
+    with connected(None, 8):
         for count in (1, 2, 4):
             yield f"| {count} | {on_ray(count, 1, seconds).rate:.0f} | {on_ray(count, 2, seconds).rate:.0f} |"
 
@@ -174,7 +175,7 @@ def _overhead(seconds: float, repeats: int) -> list[str]:
     ray: list[Window] = []
     for _ in range(repeats):
         plain.append(in_processes(2, 1, seconds, LONG_WARM))
-        with connected(SweepOptions(workers=2)):  # Ray runs only while it is measured
+        with connected(None, 2):  # Ray runs only while it is measured
             ray.append(on_ray(2, 1, seconds, LONG_WARM))
     slower = 1.0 - _median(ray, "rate") / _median(plain, "rate")
     dearer = _median(ray, "cpu") / _median(plain, "cpu") - 1.0

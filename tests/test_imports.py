@@ -14,8 +14,8 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 # Who may be imported by whom: each part by those after it, and by itself.
 ORDER = ["types", "errors", "user_code", "validation", "formatting", "files", "plotting", "native", "devices",
-         "seeding", "envs", "recipes", "replay", "nets", "returns", "agents", "theory", "config", "runs", "training",
-         "api", "sweep", "evaluation", "reporting", "bench", "web", "cli", "__main__"]  # fmt: skip
+         "seeding", "envs", "recipes", "replay", "nets", "returns", "agents", "theory", "config", "runs", "cluster",
+         "training", "api", "sweep", "evaluation", "reporting", "bench", "web", "cli", "__main__"]  # fmt: skip
 BESIDE = {("replay", "nets"), ("nets", "returns"), ("replay", "returns")}  # equals that need not know each other
 WITHOUT_TORCH = (
     "types",
@@ -114,15 +114,17 @@ def test_torch_is_not_loaded_where_it_has_no_place():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+RAY = ROOT / "cluster" / "ray_connection.py"  # names Ray; others take it from there
+ON_RAY = {ROOT / "sweep" / "launch.py"}  # take it at once; everybody else when it is needed
+
+
 def test_ray_is_named_in_one_file_that_is_imported_when_needed():
     named = {
         path for path in FILES if "ray" in path.read_text() for name, _ in imports(path) if name.split(".")[0] == "ray"
     }
-    assert named == {ROOT / "sweep" / "launch.py"}
-    for path in FILES:
-        if "sweep.launch" in path.read_text():
-            first = [ast.unparse(node) for node in ast.parse(path.read_text()).body]
-            assert not any(text.startswith(("import", "from")) and "sweep.launch" in text for text in first), path
+    assert named == {RAY}
+    on_ray = {".".join(path.relative_to(ROOT.parent).with_suffix("").parts) for path in {RAY, *ON_RAY}}
+    assert {path for path in FILES if on_ray & set(imports_at_once(path))} == ON_RAY
 
 
 def modules():

@@ -1,4 +1,4 @@
-"""A sweep on Ray: each run is an actor, placed where there is room. The only file that imports Ray.
+"""A sweep on Ray: each run is an actor, placed where there is room.
 
 Ray decides where and when a run starts, and notices when a process or a node dies; the run then restarts elsewhere from
 its last checkpoint. This file keeps as many runs submitted as fit, collects their reports, and records what happened.
@@ -6,127 +6,28 @@ its last checkpoint. This file keeps as many runs submitted as fit, collects the
 
 from __future__ import annotations
 
-import logging
-import os
-import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from c2d.agents.build import available_memory
+from c2d.cluster.ray_connection import NODE_DIED, failure_reason, last_line, living_nodes, ray
 from c2d.config import to_json
 from c2d.errors import UserError
 from c2d.sweep.directory import SweepDir
 from c2d.sweep.display import BUDGET_USED, RunProgress, State, SweepProgress
-from c2d.sweep.embedded_ray import private_directory
 from c2d.sweep.forecast import ResourceEstimate
-from c2d.sweep.options import LOOPBACK, SweepOptions
+from c2d.sweep.options import SweepOptions
 from c2d.sweep.transfer import RunReceiver, read_run_file, transfer_order
 from c2d.sweep.worker import RunWorker, WorkerReport, WorkerRequest
 from c2d.user_code import TRUSTED
 
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-os.environ.setdefault("RAY_worker_niceness", "0")  # of an embedded Ray: the same priority as `c2d train`
-try:
-    import ray
-    import ray.exceptions
-except ImportError:
-    raise UserError("sweeps run on Ray, which is not installed: pip install 'c2d[cluster]'") from None
-if not hasattr(ray.exceptions, "AuthenticationError"):
-    raise UserError(f"Ray {ray.__version__} has no tokens; accepted: 2.52 or later: pip install 'c2d[cluster]'")
-
-_STORE = 256 << 20  # bytes of shared memory of an embedded Ray: runs that share the disk send next to nothing
 _REPORT = 1.0  # seconds between reports of a run
 _MAX_MISPLACED = 10  # times a run may be sent to a dead node before that counts as a death
 _GRACE = 120.0  # seconds for runs to save themselves when the sweep stops
-
-
-# ------------------------------------------------------------------------------------------------------ connecting
-
-
-@contextmanager
-def connected(options: SweepOptions) -> Iterator[None]:
-    """Ray, embedded or at an address. A Ray that this process already uses is kept if it is the requested one."""
-    if ray.is_initialized():
-        current = ray.get_runtime_context().gcs_address
-        if options.address != current:
-            wanted = options.address or "an embedded one"
-            raise UserError(f"this process already uses Ray at {current}, not {wanted}: call ray.shutdown() first")
-        yield
-        return
-    with ExitStack() as stack:
-        try:
-            if options.address is None:
-                stack.callback(_reload_token)
-                directory = stack.enter_context(private_directory())
-                _reload_token()
-                stack.callback(ray.shutdown)
-                _start_embedded(options, directory)
-            else:
-                stack.callback(ray.shutdown)
-                _connect(options.address)
-        except UserError:
-            raise
-        except Exception as error:  # Ray raises errors of many kinds, plain Exception among them
-            where = f"the cluster at {options.address}" if options.address else "an embedded Ray"
-            raise UserError(f"{where} could not be used: {' '.join(str(error).split())[:300]}") from None
-        yield
-
-
-def _connect(address: str) -> None:
-    """Ray writes the cause of a failure to standard error and does not put it into the exception."""
-    try:
-        with _without_stderr():
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except ConnectionError:
-        raise UserError(
-            f"cannot connect to a Ray cluster at {address}: it is not one, or it requires a token; with a token, set "
-            "RAY_AUTH_MODE=token and put it into ~/.ray/auth_token (`ray get-auth-token` on the head node prints it)"
-        ) from None
-
-
-def _start_embedded(options: SweepOptions, directory: str) -> None:
-    """Reachable only by this user on this machine, without a dashboard; it always ends with this process."""
-    cores = len(os.sched_getaffinity(0))
-    ray.init(
-        address="local",
-        num_cpus=max(cores, (options.workers or 1) * options.threads),
-        include_dashboard=False,
-        object_store_memory=_STORE,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        _memory=max(available_memory() - _STORE, 1 << 20),
-        _node_ip_address="127.0.0.1",
-        _temp_dir=directory,
-    )
-    if (address := ray.util.get_node_ip_address()) != "127.0.0.1":
-        ray.shutdown()
-        raise UserError(f"Ray would listen at {address}, beyond this machine: set {LOOPBACK}=0 before importing ray")
-
-
-def _reload_token() -> None:
-    """Make Ray read the variables of its token again; it keeps the first values for the life of the process."""
-    ray._raylet.Config.initialize("")
-    ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
-
-
-@contextmanager
-def _without_stderr() -> Iterator[None]:
-    """Discards standard error, including that of compiled code."""
-    sys.stderr.flush()
-    saved = os.dup(2)
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(null)
 
 
 # -------------------------------------------------------------------------------------------------------- capacity
@@ -135,7 +36,7 @@ def _without_stderr() -> Iterator[None]:
 def capacity(options: SweepOptions, memory: int) -> int:
     """How many runs that need this much memory fit on the living nodes at once."""
     places = 0
-    for node in _nodes():
+    for node in living_nodes():
         limits = [node.get("CPU", 0.0) / options.threads, node.get("memory", 0.0) / max(memory, 1)]
         limits += [node.get("GPU", 0.0) / options.gpus] if options.gpus else []
         places += int(min(limits) + 1e-9)
@@ -143,40 +44,12 @@ def capacity(options: SweepOptions, memory: int) -> int:
 
 
 def memory_of_largest_node() -> int:
-    return int(max((node.get("memory", 0.0) for node in _nodes()), default=0.0))
-
-
-def _nodes() -> list[dict[str, float]]:
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
-
-
-# -------------------------------------------------------------------------------------------------------- failures
-
-_OUT_OF_MEMORY = ("OutOfMemory", "memory pressure", "running low on memory")
-_NODE_DIED = "its node died"
-_NODE_DEATHS = ("node has died", "node is dead", "node was terminated")
-
-
-def failure_reason(error: Exception) -> str:
-    """Why a process died, in a few words, from Ray's error."""
-    text = str(error)
-    if any(words in text or words in type(error).__name__ for words in _OUT_OF_MEMORY):
-        return "killed by Ray because memory ran out"
-    if any(words in text for words in _NODE_DEATHS):
-        return _NODE_DIED
-    if "creation task" in text or "__init__" in text:
-        return f"it could not be started: {_last_line(error)}"
-    return "its process was killed (the system does that when memory runs out)"
+    return int(max((node.get("memory", 0.0) for node in living_nodes()), default=0.0))
 
 
 def _retries_used_up(reason: str, deaths: int, retries: int) -> str:
     allowed = f"{retries} {'retry was' if retries == 1 else 'retries were'} allowed"
     return f"{reason}{f', {deaths} times' * (deaths > 1)}, and {allowed}"
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else type(error).__name__
 
 
 # ------------------------------------------------------------------------------------------------------- launching
@@ -225,7 +98,7 @@ class Launcher:
 
     def check_capacity(self) -> None:
         """Reject a plan with a run that fits on no node."""
-        nodes, options = _nodes(), self.options
+        nodes, options = living_nodes(), self.options
         if options.gpus and not any(node.get("GPU", 0.0) >= min(options.gpus, 1.0) for node in nodes):
             raise UserError(f"--gpus-per-run is {options.gpus:g}, but Ray knows of no GPU here")
         if not capacity(options, self._largest):
@@ -302,7 +175,7 @@ class Launcher:
             try:
                 value = ray.get(answer)
             except ray.exceptions.RayTaskError as error:  # in our own code
-                self._leave(active, "failed", "failed", _last_line(error))
+                self._leave(active, "failed", "failed", last_line(error))
             except ray.exceptions.RayError as error:
                 self._died(active, error)
             else:
@@ -337,7 +210,7 @@ class Launcher:
         if self.progress.stopping is not None:
             self._leave(active, "stopped", "stopped")
             return
-        if not started and reason == _NODE_DIED and entry.misplaced < _MAX_MISPLACED:
+        if not started and reason == NODE_DIED and entry.misplaced < _MAX_MISPLACED:
             entry.misplaced += 1  # Ray chose a node whose death it had not noticed: the same death, not another
             entry.leave("waiting", entry.error)
             self._waiting.appendleft(entry)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from c2d.agents.build import available_memory
+from c2d.cluster.address import is_remote, prepare_ray_import
 from c2d.errors import UserError
 from c2d.files import open_own
 from c2d.formatting import is_or_are, plural, size
@@ -34,7 +35,7 @@ from c2d.sweep.forecast import (
     free_disk,
     runs_that_fit,
 )
-from c2d.sweep.options import SweepOptions, is_remote, prepare_ray_import
+from c2d.sweep.options import SweepOptions
 from c2d.sweep.plan import ExpandedPlan, PlannedRun
 from c2d.training.process import stop_requests
 
@@ -100,10 +101,10 @@ def _initial_progress(request: SweepRequest, directory: SweepDir) -> SweepProgre
 
 @contextmanager
 def _ray(options: SweepOptions) -> Iterator[None]:
-    prepare_ray_import(options)
-    from c2d.sweep.launch import connected
+    prepare_ray_import(options.address)
+    from c2d.cluster.ray_connection import connected
 
-    with connected(options):
+    with connected(options.address, (options.workers or 1) * options.threads):
         yield
 
 

@@ -9,11 +9,12 @@ import pytest
 from ray.exceptions import OutOfMemoryError, RayError
 
 from c2d.cli.main import main
+from c2d.cluster.ray_connection import connected
 from c2d.errors import UserError
 from c2d.sweep.directory import SweepDir, run_statuses, runs_to_retry, status_lines
 from c2d.sweep.display import RunProgress, SweepProgress
 from c2d.sweep.forecast import Rates, estimate
-from c2d.sweep.launch import Launcher, _ActiveRun, connected
+from c2d.sweep.launch import Launcher, _ActiveRun
 from c2d.sweep.options import SweepOptions
 from c2d.sweep.plan import multiply
 from c2d.sweep.transfer import RunReceiver
@@ -159,7 +160,7 @@ def test_a_death_that_ray_notices_late_costs_one_retry(tmp_path, monkeypatch):
 
 def test_a_ray_at_another_address_is_not_used(cluster):
     for address in (None, "127.0.0.1:9"):
-        with pytest.raises(UserError, match=f"already uses Ray at {cluster.address}"), connected(SweepOptions(address)):
+        with pytest.raises(UserError, match=f"already uses Ray at {cluster.address}"), connected(address):
             pass
 
 
@@ -177,10 +178,10 @@ def test_a_cluster_that_cannot_be_used_gives_one_line(error, message, monkeypatc
         os.write(2, b"gcs_client.cc:210: Failed to get cluster ID\n")
         raise error
 
-    monkeypatch.setattr("c2d.sweep.launch.ray.is_initialized", lambda: False)
-    monkeypatch.setattr("c2d.sweep.launch.ray.init", init)
-    monkeypatch.setattr("c2d.sweep.launch.ray.shutdown", lambda: None)
-    with pytest.raises(UserError) as raised, connected(SweepOptions("127.0.0.1:9")):
+    monkeypatch.setattr("c2d.cluster.ray_connection.ray.is_initialized", lambda: False)
+    monkeypatch.setattr("c2d.cluster.ray_connection.ray.init", init)
+    monkeypatch.setattr("c2d.cluster.ray_connection.ray.shutdown", lambda: None)
+    with pytest.raises(UserError) as raised, connected("127.0.0.1:9"):
         pass
     assert message in str(raised.value) and "127.0.0.1:9" in str(raised.value) and "\n" not in str(raised.value)
     assert capfd.readouterr().err == ""

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from c2d.cluster import ray_connection
+from c2d.cluster.address import LOOPBACK
+from c2d.cluster.embedded_ray import private_directory
 from c2d.errors import UserError
-from c2d.sweep import launch
-from c2d.sweep.embedded_ray import private_directory
-from c2d.sweep.options import LOOPBACK, SweepOptions
 from c2d.sweep.plan import multiply
 from tests.sweep.faulty_envs import Slow
 from tests.sweep.tiny_plans import TINY, events, left_by, straight, tiny_plan
@@ -149,13 +149,13 @@ def test_a_start_that_fails_gives_one_line_and_leaves_nothing(monkeypatch):
             started.append((Path(_temp_dir), subprocess.Popen(SLEEP, env=unmarked, stdout=log)))
         raise Exception("The current node timed out during startup.\n  This could\n  happen.")
 
-    monkeypatch.setattr(launch.ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(launch.ray, "init", init)
-    monkeypatch.setattr(launch.ray, "shutdown", lambda: None)
-    monkeypatch.setattr(launch, "_reload_token", lambda: None)
+    monkeypatch.setattr(ray_connection.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray_connection.ray, "init", init)
+    monkeypatch.setattr(ray_connection.ray, "shutdown", lambda: None)
+    monkeypatch.setattr(ray_connection, "_reload_token", lambda: None)
     bystander = subprocess.Popen(SLEEP)
     try:
-        with pytest.raises(UserError) as raised, launch.connected(SweepOptions()):
+        with pytest.raises(UserError) as raised, ray_connection.connected(None):
             pass
         (directory, left) = started[0]
         assert str(raised.value) == (
@@ -172,7 +172,7 @@ def test_a_start_that_fails_gives_one_line_and_leaves_nothing(monkeypatch):
 def test_what_a_killed_driver_leaves_is_removed_soon(tmp_path):
     code = (
         "import subprocess, sys, time\n"
-        "from c2d.sweep.embedded_ray import private_directory\n"
+        "from c2d.cluster.embedded_ray import private_directory\n"
         "with private_directory() as directory:\n"
         f"    child = subprocess.Popen({SLEEP!r}, start_new_session=True)\n"
         "    print(directory, child.pid, flush=True)\n"
