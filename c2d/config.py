@@ -20,12 +20,12 @@ from c2d.envs.names import EnvName, name_of, resolve
 from c2d.envs.protocols import PROTOCOLS, AtariRules, GymRules, MinAtarRules, Rules
 from c2d.errors import UserError, did_you_mean, unknown_name
 from c2d.files import SMALL, read_json
-from c2d.recipes.part import PARTS, Part, find_json_class, json_name
+from c2d.recipes.part import PARTS, Part, Recurrent, find_json_class, json_name, part_name
 from c2d.recipes.parts import PhiSpec
 from c2d.recipes.recipe import Recipe, Schedule, check_recipe, exchange
 from c2d.recipes.rows import RECIPES, adapt, find
 from c2d.user_code import trust
-from c2d.validation import COUNT, COUNT_OR_0, NOT_NEGATIVE, Limit, check_values, option
+from c2d.validation import COUNT, COUNT_OR_0, NOT_NEGATIVE, Limit, check_values, option, require
 
 # Settings that decide where, how fast and how long, but not what: they are not part of a run's identity.
 FREE = (
@@ -168,6 +168,9 @@ def validate(config: Config) -> None:
     """Reject settings out of range, and parts of a recipe that do not fit together."""
     check_values(config)
     check_recipe(config.recipe)
+    core = config.recipe.core
+    accepted = f"off with --core {part_name(core)}, whose batches differ in their number of steps"
+    require(config.compile == "off" or not isinstance(core, Recurrent), "compile", config.compile, accepted)
 
 
 # ------------------------------------------------------------------------------------------------ names of settings

@@ -2,7 +2,7 @@
 
 Shape legend, used in comments everywhere:
     B batch    A actions    N, M atoms of a law    D features    S stacked frames    C H W channels, height, width
-    T steps of a trajectory    P games played in parallel
+    T steps of a trajectory    P games played in parallel    K numbers of a core's memory
 Laws live in φ-space: an atom z stands for the real return φ⁻¹(z).
 """
 
@@ -59,14 +59,45 @@ class Step(NamedTuple):
     game: GameEnd | None  # set when a whole game ended
 
 
-class Batch(NamedTuple):
-    """All that an algorithm knows about data. Ends are folded into rewards and discounts: no loss sees `done`."""
+class Sight(NamedTuple):
+    """What a network with memory acts by: the newest observations, what came before them, what is remembered."""
 
-    obs: Tensor  # [B, *obs] u8 or f32
+    obs: np.ndarray  # [B, *obs]
+    action: np.ndarray  # [B] i64 the one before; -1: none, the episode begins
+    reward: np.ndarray  # [B] f32 raw, that came with the observation; 0 if the episode begins
+    memory: np.ndarray  # [B, K] f32 before the observation; zeros if the episode begins
+
+
+class Sequences(NamedTuple):
+    """B stretches of episodes for networks with memory, in order of time, one after the other; and what is read there.
+
+    A stretch has a burn-in, which only prepares the memory, and then up to T observations. Nothing is padded:
+    E and F count observations that exist, and `read` names the R of them whose features are wanted. So B in `Batch`
+    is R, and every loss, statistic and mean is over steps that exist.
+    """
+
+    burn_in: Tensor  # [E, *obs] u8 or f32
+    obs: Tensor  # [F, *obs] what follows it
+    action: Tensor  # [E + F] i64 taken before each of them, those of `burn_in` first; -1: none, the episode begins
+    reward: Tensor  # [E + F] f32 that came with each, as the learner sees it
+    memory: Tensor  # [B, K] f32 before the first observation of each stretch, as it was when it was played
+    place: Tensor  # [F] i64 of each in the grid [B, T], row by row
+    read: Tensor  # [R] i64 places in that grid
+    burn_ins: tuple[tuple[int, int], ...]  # (stretches, length of their burn-in), in order of the stretches
+    steps: int  # T
+
+
+class Batch(NamedTuple):
+    """All that an algorithm knows about data. Ends are folded into rewards and discounts: no loss sees `done`.
+
+    For networks with memory, B counts the steps that are read of all sequences together.
+    """
+
+    obs: Tensor | Sequences  # [B, *obs] u8 or f32
     action: Tensor  # [B] i64
     reward: Tensor  # [B] f32   Σ_{k<m} γ^k r_{t+k}, m ≤ n
     discount: Tensor  # [B] f32   γ^m; 0 after a terminal
-    next_obs: Tensor  # [B, *obs]
+    next_obs: Tensor | Sequences  # [B, *obs]
     weight: Tensor  # [B] f32   1 when sampling is uniform
     indices: Tensor  # [B] i64   for priority feedback; always on the host
 

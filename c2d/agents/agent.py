@@ -1,4 +1,7 @@
-"""A trained agent: it acts, and shows the return distributions it predicts."""
+"""A trained agent: it acts, and shows the return distributions it predicts.
+
+One with a core remembers the games that it acts in: `act` moves its memory on, `reset` empties it.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from c2d.errors import UserError
 from c2d.files import kind_of, read_file
 from c2d.nets.network import ValueNetwork
 from c2d.recipes.recipe import Recipe
+from c2d.types import Sight
 
 _LARGE = 1 << 28  # bytes of a network
 _SPARE = 1 << 20  # bytes of a file of weights in addition to the weights
@@ -35,6 +39,13 @@ class Distribution(NamedTuple):
         return np.asarray((self.probs * self.returns).sum(-1))
 
 
+class Recalled(NamedTuple):
+    """What an agent remembers of the games that it acts in."""
+
+    memory: np.ndarray  # [B, K] f32
+    action: np.ndarray  # [B] i64 the last one; -1: the episode begins
+
+
 class Agent:
     """Acts on observations [S·C, H, W] (or vectors) as `FrameStack` returns them, or on a batch of them."""
 
@@ -42,32 +53,78 @@ class Agent:
         self.network, self.recipe, self.spec = network, recipe, spec
         self.phi = build_phi(recipe, network)
         self.actor, self.rng = Actor(network, self.phi), np.random.default_rng(seed)
+        self._recalled: Recalled | None = None  # None: games begin
 
-    def act(self, obs: np.ndarray, epsilon: float = 0.0) -> int | np.ndarray:
+    @property
+    def remembers(self) -> bool:
+        """Whether it has a memory, so that `reset` must be called where an episode begins."""
+        return self.actor.memory > 0
+
+    def reset(self, rows: np.ndarray | list[int] | None = None) -> None:
+        """An episode begins: forget the one before. `rows`: of a batch of games, only of these."""
+        if rows is None or self._recalled is None:
+            self._recalled = None
+            return
+        for array, value in zip(self._recalled, (0.0, -1), strict=True):
+            array[rows] = value
+
+    def act(self, obs: np.ndarray, epsilon: float = 0.0, reward: float | np.ndarray = 0.0) -> int | np.ndarray:
         """Greedy action by expected real return, random with probability ε. For a batch, an array.
 
-        Actions count from 0; `spec.action_names` has the environment's own names.
+        Actions count from 0; `spec.action_names` has the environment's own names. An agent that remembers takes `obs`
+        as the next observation after that of the last call, and `reward` as the raw reward that came with it.
         """
         if not 0.0 <= epsilon <= 1.0:
             raise UserError(f"epsilon is {epsilon}; accepted: from 0 to 1")
         obs = self._check(obs)
         single = obs.ndim == len(self.spec.obs_shape)
         rows = obs[None] if single else obs
-        choices = epsilon_greedy(list(rows), [self.rng] * len(rows), epsilon, self.spec.actions, self.actor.greedy)
-        actions = [action for action, _ in choices]
-        return actions[0] if single else np.array(actions, dtype=np.int64)
+
+        def choose(obs: np.ndarray) -> np.ndarray:
+            return self.actor.greedy(self._sight(obs, reward))
+
+        rngs = [self.rng] * len(rows)
+        choices = epsilon_greedy(list(rows), rngs, epsilon, self.spec.actions, choose, every_row=self.remembers)
+        actions = np.array([action for action, _ in choices], dtype=np.int64)
+        if self.remembers:
+            assert self.actor.remembered is not None
+            self._recalled = Recalled(self.actor.remembered.cpu().numpy().copy(), actions.copy())
+        return int(actions[0]) if single else actions
 
     @torch.inference_mode()
-    def distribution(self, obs: np.ndarray) -> Distribution:
-        """The return distribution that the agent predicts for each action."""
-        obs = self._check(obs)
-        single = obs.ndim == len(self.spec.obs_shape)
-        batch = torch.from_numpy(obs[None] if single else obs).to(self.actor.device)
-        law = self.network(batch, "act")
+    def distribution(self, obs: np.ndarray | Sight, reward: float | np.ndarray = 0.0) -> Distribution:
+        """The return distribution that the agent predicts for each action.
+
+        Of an agent that remembers, for `obs` as the next observation. Its memory stays as it is: ask before `act`.
+        A `Sight` is a batch with memories of its own.
+        """
+        if isinstance(obs, Sight):
+            single = False
+            seen: np.ndarray | Sight = obs
+        else:
+            obs = self._check(obs)
+            single = obs.ndim == len(self.spec.obs_shape)
+            seen = self._sight(obs[None] if single else obs, reward)
+        law = self.actor.law(seen)
         atoms, order = law.atoms.sort(-1)
         probs = law.log_probs.gather(-1, order).exp()
         parts = (part.cpu().numpy() for part in (self.phi.back(atoms), atoms, probs))
         return Distribution(*(part[0] if single else part for part in parts))
+
+    def _sight(self, obs: np.ndarray, reward: float | np.ndarray) -> np.ndarray | Sight:
+        """What the network sees. [B, *obs]"""
+        if not self.remembers:
+            return obs
+        memory, before = self._recalled or Recalled(
+            np.zeros((len(obs), self.actor.memory), np.float32), np.full(len(obs), -1, np.int64)
+        )
+        if len(memory) != len(obs):
+            raise UserError(
+                f"the agent remembers {len(memory)} games and got {len(obs)} observations; accepted: as many, "
+                "or agent.reset() before other games"
+            )
+        earned = np.where(before < 0, np.float32(0), np.asarray(reward, np.float32))
+        return Sight(obs, before, earned.astype(np.float32), memory)
 
     def finite(self) -> bool:
         """Whether all weights are finite; those of an agent that diverged are not."""

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from c2d.agents.learner import Learner, Optimizer
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.formatting import size
+from c2d.nets.cores import Core
 from c2d.nets.heads import Head, Style
 from c2d.nets.network import Encoder, ValueNetwork, initialize
 from c2d.nets.scales import RunningScale
 from c2d.recipes import parts as spec
-from c2d.recipes.part import PARTS, EncoderSpec, part_name
+from c2d.recipes.part import PARTS, EncoderSpec, Recurrent, part_name
 from c2d.recipes.recipe import Recipe
 from c2d.replay.buffer import Replay
 from c2d.replay.ring import compressed
+from c2d.replay.sequences import SequenceReplay
 from c2d.returns.phi import in_units
 from c2d.types import Phi
 from c2d.user_code import is_user_code
@@ -48,21 +51,45 @@ def build_network(recipe: Recipe, env: EnvSpec, rng: torch.Generator) -> ValueNe
 
 
 def _assemble_network(recipe: Recipe, env: EnvSpec) -> ValueNetwork:
-    return ValueNetwork(*build_parts(recipe, env), RunningScale() if recipe.bootstrap.build().needs_scale else None)
+    encoder, core, head = build_parts(recipe, env)
+    scale = RunningScale() if recipe.bootstrap.build().needs_scale else None
+    network = ValueNetwork(encoder, head, scale, core)
+    if core is not None:
+        core.squeeze = _squeeze(recipe, network)
+    return network
 
 
-def build_parts(recipe: Recipe, env: EnvSpec) -> tuple[Encoder, Head]:
-    """Encoder and head with the weights they happen to have."""
+def _squeeze(recipe: Recipe, network: ValueNetwork) -> Callable[[Tensor], Tensor]:
+    """What is done to rewards before a core sees them; those of the replay are clipped already."""
+    phi, clip = build_phi(recipe, network), recipe.clip_reward
+    return phi.to if clip is None else lambda reward: phi.to(reward.clamp(-clip, clip))
+
+
+def build_parts(recipe: Recipe, env: EnvSpec) -> tuple[Encoder, Core | None, Head]:
+    """Encoder, core and head with the weights they happen to have."""
     _check_observations(recipe.encoder, env)
     encoder: Any = recipe.encoder.build(env)
     if not (isinstance(encoder, nn.Module) and isinstance(getattr(encoder, "features", None), int)):
         _reject(recipe.encoder, encoder, "torch.nn.Module with an int `features`")
+    core = _build_core(recipe, encoder.features, env.actions)
     noise, separate = recipe.noise if recipe.noisy else None, recipe.dueling_hidden == "separate"
     style = Style(recipe.dueling, noise, recipe.layer_norm, separate)
-    head: Any = recipe.head.build(encoder.features, env.actions, style)
+    head: Any = recipe.head.build(encoder.features if core is None else core.features, env.actions, style)
     if not isinstance(head, Head):
         _reject(recipe.head, head, "c2d.nets.heads.Head")
-    return encoder, head
+    return encoder, core, head
+
+
+def _build_core(recipe: Recipe, features: int, actions: int) -> Core | None:
+    spec = recipe.core
+    if not isinstance(spec, Recurrent):
+        return None
+    fed = spec.feed == "action-reward"
+    cell: Any = spec.build(features + actions + 1 if fed else features)
+    sizes = [getattr(cell, name, None) for name in ("features", "memory")]
+    if not (isinstance(cell, nn.Module) and all(type(size) is int and size > 0 for size in sizes)):
+        _reject(spec, cell, "torch.nn.Module with ints `features` and `memory`")
+    return Core(cell, actions, fed)
 
 
 def _reject(spec: Any, built: object, accepted: str) -> None:
@@ -133,10 +160,16 @@ def _build_optimizers(recipe: Recipe, online: ValueNetwork) -> list[Optimizer]:
     return [together, *(spec.build(group) for spec, group in apart)]
 
 
-def build_replay(recipe: Recipe, env: EnvSpec, truncation: str, compress: bool | None) -> Replay:
+def build_replay(
+    recipe: Recipe, env: EnvSpec, truncation: str, compress: bool | None, memory: int | None = None
+) -> Replay:
+    """`memory`: K of the network, if the caller knows it."""
     capacity = recipe.schedule.replay_capacity // recipe.envs * recipe.envs  # each environment has as many slots
+    kind: Callable[..., Replay] = Replay
+    if isinstance(core := recipe.core, Recurrent):
+        kind = partial(SequenceReplay, core=core, memory=_memory(recipe, env) if memory is None else memory)
     try:
-        return Replay(
+        return kind(
             env,
             capacity=capacity,
             n_step=recipe.n_step,
@@ -151,6 +184,11 @@ def build_replay(recipe: Recipe, env: EnvSpec, truncation: str, compress: bool |
         raise UserError(f"--schedule.replay-capacity is {capacity:,}: there is not enough memory for it") from None
 
 
+def _memory(recipe: Recipe, env: EnvSpec) -> int:
+    with torch.device("meta"):
+        return _assemble_network(recipe, env).memory
+
+
 def parameter_count(network: nn.Module) -> int:
     return sum(p.numel() for p in network.parameters())
 
@@ -158,6 +196,7 @@ def parameter_count(network: nn.Module) -> int:
 _CERTAIN = 1 << 30  # bytes; nothing below is rejected
 _LAYERS = 12  # no network has more weights than this many layers from its widest to its second widest
 _UNITS = ("hidden", "embedding", "cosines")  # settings that are widths of layers
+_GATES = 4  # dense layers of its size in a cell that remembers, at most
 _NETWORKS = 5  # copies in training: online weights, target weights, gradients, two moments
 
 
@@ -179,11 +218,16 @@ def check_training(recipe: Recipe, env: EnvSpec, compress: bool | None) -> None:
 
 def most_network_bytes(recipe: Recipe, env: EnvSpec) -> int:
     """An upper bound on the bytes of one network, quickly. The count is exact if a part is the user's own."""
-    if any(is_user_code(part_name(part)) for part in (recipe.encoder, recipe.head)):
+    if any(is_user_code(part_name(part)) for part in _own_parts(recipe)):
         return network_bytes(recipe, env)
     wide = sorted(_widths(recipe, env), reverse=True)
     layers = _LAYERS + len(getattr(recipe.encoder, "widths", ()))
     return 4 * (layers * wide[0] * wide[1] * (2 if recipe.noisy else 1) + _convolutions(recipe, env))
+
+
+def _own_parts(recipe: Recipe) -> tuple[Any, ...]:
+    """Those that a network is made of."""
+    return recipe.encoder, recipe.core, recipe.head
 
 
 def network_bytes(recipe: Recipe, env: EnvSpec) -> int:
@@ -193,12 +237,14 @@ def network_bytes(recipe: Recipe, env: EnvSpec) -> int:
             network = _assemble_network(recipe, env)
         return sum(tensor.nbytes for tensor in (*network.parameters(), *network.buffers()))
     except (RuntimeError, TypeError, OverflowError):  # more than can be counted, or a user's part that needs values
-        return 0 if any(is_user_code(part_name(part)) for part in (recipe.encoder, recipe.head)) else 1 << 62
+        return 0 if any(is_user_code(part_name(part)) for part in _own_parts(recipe)) else 1 << 62
 
 
 def update_bytes(recipe: Recipe, env: EnvSpec) -> int:
     """About the bytes that one gradient step takes in addition to the networks."""
     batch, atoms = recipe.schedule.batch_size, _atoms(recipe)
+    if isinstance(core := recipe.core, Recurrent):
+        batch *= core.burn_in + core.sequence + recipe.n_step
     rows = batch * recipe.head.rows
     maps = batch * _feature_maps(recipe, env)
     compared = "fractions" in recipe.loss.needs or recipe.sampler.build_priority() is not None
@@ -206,6 +252,7 @@ def update_bytes(recipe: Recipe, env: EnvSpec) -> int:
     law = env.actions * (1 if rows > batch else atoms)
     streams = 2 if recipe.dueling_hidden == "separate" else 1
     units = law + streams * getattr(recipe.head, "hidden", 0) + getattr(recipe.head, "embedding", 0)
+    units += _GATES * getattr(recipe.core, "hidden", 0)
     return 4 * (maps + 3 * rows * units + 3 * batch * pairs + 4 * batch * math.prod(env.obs_shape))
 
 
@@ -227,6 +274,8 @@ def _widths(recipe: Recipe, env: EnvSpec) -> list[int]:
     """Inputs and outputs of the dense layers."""
     encoder: Any = recipe.encoder
     widths = [env.actions * _atoms(recipe)]
+    if isinstance(recipe.core, Recurrent):
+        widths.append(_GATES * recipe.core.hidden)
     streams = 2 if recipe.dueling_hidden == "separate" else 1
     widths += [streams * getattr(recipe.head, field.name) for field in fields(recipe.head) if field.name in _UNITS]
     if isinstance(encoder, spec.Mlp):

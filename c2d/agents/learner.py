@@ -98,12 +98,12 @@ class Learner:
 
     def losses(self, batch: Batch, diagnosed: bool = False) -> Losses:
         """What is descended, and without gradient: the loss, priorities of the samples [B], metrics [] of the batch."""
-        features = self.online.features(batch.obs, "predict")
+        features, following = self.online.features_and_next(batch.obs, batch.next_obs, "predict")
         predicted: ReturnDist = self.online.head(features, "predict", self.rng)  # [B, A, N]
         prediction = at_action(predicted, batch.action)  # [B, N]
         if self.online.scale is not None:
             self.online.scale.watch(q_values(predicted, self.phi).detach())
-        target = self.target(batch, predicted)  # [B, M]
+        target = self.target(batch, predicted, following=following)  # [B, M]
         per_sample = self.loss(prediction, target)  # [B]
         loss = (per_sample * batch.weight).mean()
         total = loss
@@ -119,10 +119,17 @@ class Learner:
         return total, loss.detach(), priority, metrics
 
     @torch.no_grad()
-    def target(self, batch: Batch, predicted: ReturnDist | None = None, acting: bool = False) -> ReturnDist:
+    def target(
+        self,
+        batch: Batch,
+        predicted: ReturnDist | None = None,
+        acting: bool = False,
+        following: Tensor | None = None,
+    ) -> ReturnDist:
         """The law that a prediction for `batch` is compared with. -> [B, M]
 
-        `predicted` [B, A, N] is the online network's prediction at `batch.obs`, made here if it is not given. With
+        `predicted` [B, A, N] is the online network's prediction at `batch.obs`, made here if it is not given, and
+        `following` [B, D] are its features at `batch.next_obs`, if the same pass gave them. With
         `acting`, every pass is made as in acting: running statistics, no noise. So a batch may be a single step.
         """
         rng = None if acting else self.rng
@@ -134,7 +141,9 @@ class Learner:
         else:
             choose, law = self.target_network.choose_and_target(batch.next_obs, rng, predicted)
         if self.bootstrap.online_chooses:
-            choose = self.online(batch.next_obs, choosing, rng)
+            if following is None:
+                following = self.online.features(batch.next_obs, choosing)
+            choose = self.online.head(following, choosing, rng)
         now = self.target_network(batch.obs, choosing, rng) if self.bootstrap.needs_target_now else None
         online_now = predicted if self.bootstrap.needs_online_now else None
         scale = None if self.online.scale is None else self.online.scale.value

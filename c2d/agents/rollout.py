@@ -26,9 +26,9 @@ from c2d.envs.spec import Environment, EnvSpec
 from c2d.nets.network import ValueNetwork
 from c2d.replay.buffer import horizon, learner_view, to_device
 from c2d.returns.bellman import greedy, q_values
-from c2d.types import Phi, ResetFrame, ReturnDist, Step
+from c2d.types import Phi, ResetFrame, ReturnDist, Sight, Step
 
-Choose = Callable[[np.ndarray], np.ndarray]  # observations [B, *obs] -> actions [B], before ε
+Choose = Callable[[Any], np.ndarray]  # observations [B, *obs], or a `Sight` of B games -> actions [B], before ε
 
 
 class FrameStack:
@@ -74,24 +74,31 @@ class Actor:
         self.network, self.phi, self.noise = network, phi, noise
         self.device = next(network.parameters()).device
         self.values: list[float] = []  # [B] expected real returns of the actions that `greedy` chose last
+        self.memory = getattr(network, "memory", 0)  # K; if it is above 0, observations come as a `Sight`
+        self.remembered: Tensor | None = None  # [B, K] after the observations of the last call
 
     @torch.inference_mode()
-    def greedy(self, obs: np.ndarray) -> np.ndarray:
+    def greedy(self, obs: np.ndarray | Sight) -> np.ndarray:
         """The action of largest expected real return: the one wait for the device in acting. [B, *obs] -> [B]"""
-        q = q_values(self._law(obs), self.phi)  # [B, A]
+        q = q_values(self.law(obs), self.phi)  # [B, A]
         best = greedy(q).unsqueeze(-1)  # [B, 1]
         both = torch.cat((best, q.gather(-1, best)), -1).cpu().numpy()  # [B, 2] in one copy; actions are small integers
         self.values = both[:, 1].tolist()
         return both[:, 0].astype(np.int64)
 
     @torch.inference_mode()
-    def laws(self, obs: np.ndarray) -> tuple[Tensor, Tensor]:
+    def laws(self, obs: np.ndarray | Sight) -> tuple[Tensor, Tensor]:
         """Atoms as real returns and their probabilities, to act by more than the mean. [B, *obs] -> 2 × [B, A, N]"""
-        law = self._law(obs)
+        law = self.law(obs)
         return self.phi.back(law.atoms), law.log_probs.exp()
 
-    def _law(self, obs: np.ndarray) -> ReturnDist:
-        law: ReturnDist = self.network(to_device({"obs": obs}, self.device)["obs"], "act", self.noise)
+    def law(self, obs: np.ndarray | Sight) -> ReturnDist:
+        """[B, *obs] -> [B, A, N] in φ-space"""
+        law: ReturnDist
+        if isinstance(obs, Sight):
+            law, self.remembered = self.network.step(**to_device(obs._asdict(), self.device), rng=self.noise)
+        else:
+            law = self.network(to_device({"obs": obs}, self.device)["obs"], "act", self.noise)
         return law
 
 
@@ -134,6 +141,7 @@ class Stream:
     def __init__(self, env: Environment, rng: np.random.Generator) -> None:
         self.env, self.rng = env, rng
         self.stack = FrameStack(env.spec)
+        self.remember(0)
         self.action: int | None = None  # chosen, and not carried out yet
         self.random = False
         self.value: float | None = None  # of `action` by the network; None if it was drawn, or nobody asked
@@ -145,17 +153,39 @@ class Stream:
         """Begin a new game."""
         opening = self.env.reset()
         self.stack.reset(opening)
+        self.remember(len(self.memory))
         self.action = self.result = None
         return opening
 
+    def remember(self, size: int) -> None:
+        """Begin an episode with an empty memory of so many numbers."""
+        self.memory = np.zeros(size, np.float32)  # [K] before the observation that `stack` shows
+        self.remembered: np.ndarray | None = None  # [K] after it, when an action was chosen
+        self.before, self.earned = -1, 0.0  # the action before the observation, -1: none; the raw reward that came
+
+    def move_on(self) -> None:
+        """The step was handed out: its observation is seen. An episode of the learner begins with an empty memory."""
+        step, action = self.result, self.action
+        assert isinstance(step, Step) and action is not None
+        self.stack.update(step)
+        if step.reset is not None:
+            self.remember(len(self.memory))
+        else:
+            self.before, self.earned = action, step.reward
+            if self.remembered is not None:
+                self.memory, self.remembered = self.remembered, None
+        self.action = self.result = None
+
     def state_dict(self) -> dict[str, Any]:
         """The game in progress, its generator apart. The observation shares memory with the stream."""
+        known = {"before": self.before, "earned": self.earned, "memory": self.memory, "after": self.remembered}
         return {
             "environment": self.env.state_dict(),
             "observation": self.stack.obs,
             "action": self.action,  # chosen, and not carried out yet
             "value": self.value,
             "so_far": list(self.env.so_far),  # score and steps, for people: the environment knows its own
+            **({"memory": known} if len(self.memory) else {}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -167,9 +197,21 @@ class Stream:
             raise ValueError(f"chosen action is {action}")
         if type(value) not in (float, type(None)):
             raise ValueError(f"the value of the chosen action is {str(value)[:40]!r}")
+        if len(self.memory):
+            self._load_memory(state["memory"])
         self.stack.obs[:] = observation
         self.action, self.value = action, value
         self.env.load_state_dict(state["environment"])
+
+    def _load_memory(self, saved: dict[str, Any]) -> None:
+        before, earned, after = saved["before"], saved["earned"], saved["after"]
+        for array in (saved["memory"], *(() if after is None else (after,))):
+            if array.shape != self.memory.shape or array.dtype != np.float32 or not np.isfinite(array).all():
+                raise ValueError(f"the memory is {array.dtype} {array.shape}, or not finite")
+        if type(before) is not int or not -1 <= before < self.env.spec.actions or type(earned) not in (int, float):
+            raise ValueError(f"before the observation came action {before!r:.40} and reward {earned!r:.40}")
+        self.memory, self.remembered = saved["memory"].copy(), None if after is None else after.copy()
+        self.before, self.earned = before, earned
 
     def carry_out(self) -> None:
         """Step the environment by the chosen action; `result` then is its step, or why there is none."""
@@ -184,6 +226,16 @@ class Stream:
             self.done.set()
 
 
+def sight(obs: np.ndarray, streams: Sequence[Stream]) -> Sight:
+    """What a network with memory sees of these streams, which show the observations `obs`."""
+    return Sight(
+        obs,
+        np.array([stream.before for stream in streams], np.int64),
+        np.array([stream.earned for stream in streams], np.float32),
+        np.stack([stream.memory for stream in streams]),
+    )
+
+
 class Rollout:
     """Environments that advance together. `reset` each stream before the first step."""
 
@@ -194,8 +246,14 @@ class Rollout:
         every_row: bool = False,  # `choose` sees the observations of all streams, even where a random action is taken
         threads: int = 0,  # that step the environments; 0: the calling one does
         values: Callable[[], Sequence[float]] | None = None,  # of the actions that `choose` answered last
+        recall: Actor | None = None,  # if its network has a memory: `choose` asks it, and gets a `Sight` of all streams
     ) -> None:
         self.choose, self.streams, self.every_row, self.values = choose, list(streams), every_row, values
+        self.recall = recall if getattr(recall, "memory", 0) else None
+        if self.recall is not None:
+            self.every_row = True
+            for stream in self.streams:
+                stream.remember(self.recall.memory)
         self._tasks: queue.SimpleQueue[Stream | None] | None = queue.SimpleQueue() if threads else None
         self._launched: set[Stream] = set()  # given to the threads in this round, and not handed out
         for number in range(threads):  # daemons: an environment that hangs does not keep the process
@@ -204,6 +262,8 @@ class Rollout:
     def add(self, env: Environment, rng: np.random.Generator) -> Stream:
         """One more stream, in the last place."""
         self.streams.append(Stream(env, rng))
+        if self.recall is not None:
+            self.streams[-1].remember(self.recall.memory)
         return self.streams[-1]
 
     def remove(self, stream: int) -> None:
@@ -229,9 +289,10 @@ class Rollout:
     def step(self, epsilon: float | Sequence[float]) -> Iterator[Transition]:
         """One agent step of every stream, in their order. Exhaust the iterator: streams step as they are asked for.
 
-        While a transition is handed out, its stream's `stack` still shows the observation that was acted on. If an
-        environment fails, the others make their step, and then its error is raised with a note that names it. If it or
-        the consumer fails, streams that have not finished keep their actions, and the next call finishes this round.
+        While a transition is handed out, its stream still shows the observation that was acted on, and the memory
+        before it. If an environment fails, the others make their step, and then its error is raised with a note that
+        names it. If it or the consumer fails, streams that have not finished keep their actions, and the next call
+        finishes this round.
         """
         self.launch(epsilon)
         failed: Exception | None = None
@@ -251,8 +312,7 @@ class Rollout:
                 continue
             assert stream.result is not None
             yield Transition(number, stream.action, stream.random, stream.result)
-            stream.stack.update(stream.result)
-            stream.action = stream.result = None
+            stream.move_on()
         if failed is not None:
             raise failed
 
@@ -266,7 +326,7 @@ class Rollout:
             [stream.rng for stream in streams],
             epsilon,
             streams[0].env.spec.actions,
-            self.choose,
+            self.choose if self.recall is None else self._choose_by_memory,
             self.every_row,
         )
         values = iter(() if self.values is None else self.values())
@@ -274,6 +334,15 @@ class Rollout:
             stream.action, stream.random = action, random
             answer = next(values, None) if self.every_row or not random else None
             stream.value = None if random else answer
+
+    def _choose_by_memory(self, obs: np.ndarray) -> np.ndarray:
+        """Of all streams, whose memory moves on with the observation."""
+        assert self.recall is not None and self.choose is not None
+        actions = self.choose(sight(obs, self.streams))
+        assert self.recall.remembered is not None
+        for stream, memory in zip(self.streams, self.recall.remembered.cpu().numpy(), strict=True):
+            stream.remembered = memory.copy()
+        return actions
 
     def close(self) -> None:
         """Close the environments, except for one that is still in the middle of a step after some seconds."""

@@ -28,7 +28,7 @@ from c2d.evaluation.prediction_log import PredictionLog
 from c2d.evaluation.risk import MEAN, Criterion
 from c2d.replay.buffer import learner_view
 from c2d.seeding import integer, numpy_generator
-from c2d.types import GameEnd, Step
+from c2d.types import GameEnd, Sight, Step
 
 MakeEnv = Callable[[int], Environment]  # seed -> a new environment
 Watch = Callable[[int, int], None]  # games ended, agent steps made so far by all games together
@@ -48,7 +48,7 @@ def evaluate(
     follow: Follow | None = None,
 ) -> list[GameEnd]:
     """The ends of `games` whole games in order of their numbers. ε-greedy, by expected real return or by `choose`."""
-    rollout = Rollout(agent.actor.greedy if choose is None else choose, every_row=True)
+    rollout = Rollout(agent.actor.greedy if choose is None else choose, every_row=True, recall=agent.actor)
     return _play_all(rollout, make_env, agent.spec, games, epsilon, parallel, seed, watch, follow)
 
 
@@ -139,13 +139,13 @@ class Decisions:
     different: int = 0
     laws: tuple[Tensor, Tensor] | None = None  # returns and probabilities of the last call, [P, A, N] each
 
-    def choose(self, obs: np.ndarray) -> np.ndarray:
+    def choose(self, obs: np.ndarray | Sight) -> np.ndarray:
         """[P, *obs] -> [P]"""
         self.laws = self.agent.actor.laws(obs)
         actions = self.by.best(*self.laws)
         if self.rival != self.by:
             self.different += int((self.rival.best(*self.laws) != actions).sum())
-        self.made += len(obs)
+        self.made += len(actions)
         return actions.cpu().numpy()
 
 

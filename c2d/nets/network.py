@@ -1,4 +1,4 @@
-"""ValueNetwork: an encoder, then a head (heads.py). Also the encoders, their normalization, and initial weights."""
+"""ValueNetwork: encoder, core (cores.py), head (heads.py). Also the encoders, their normalization, initial weights."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from c2d.errors import UserError
 from c2d.native.operations import column_norm_relu
+from c2d.nets.cores import Core
 from c2d.nets.heads import Head
 from c2d.nets.scales import RunningScale
-from c2d.types import Purpose, ReturnDist
+from c2d.types import Purpose, ReturnDist, Sequences
 
 Axis = Literal["column", "channel"]
 Norm = Literal["column", "channel", "layer", "none"]
@@ -34,24 +35,66 @@ class Encoder(Protocol):
 
 
 class ValueNetwork(nn.Module):
-    """Observation -> ReturnDist [B, A, N]. Every pass names its purpose, which decides how layers normalize."""
+    """Observation -> ReturnDist [B, A, N]. Every pass names its purpose, which decides how layers normalize.
 
-    def __init__(self, encoder: Encoder, head: Head, scale: RunningScale | None = None) -> None:
+    Without a core, features go straight to the head. With one, observations come as `Sequences`, and `step` acts.
+    """
+
+    def __init__(
+        self, encoder: Encoder, head: Head, scale: RunningScale | None = None, core: Core | None = None
+    ) -> None:
         super().__init__()
-        self.encoder, self.head = encoder, head
+        self.encoder, self.core, self.head = encoder, core, head
         self.scale = scale  # of its real means, for bootstraps that ask for it
 
-    def features(self, obs: Tensor, purpose: Purpose) -> Tensor:  # [B, *obs] -> [B, D]
-        return self.encoder(obs, purpose)
+    @property
+    def memory(self) -> int:
+        """K: numbers that it remembers of an episode."""
+        return 0 if self.core is None else self.core.memory
+
+    def features(self, obs: Tensor | Sequences, purpose: Purpose) -> Tensor:  # [B, *obs] -> [B, D]
+        return self.features_and_next(obs, obs, purpose)[0]
+
+    def features_and_next(
+        self, obs: Tensor | Sequences, next_obs: Tensor | Sequences, purpose: Purpose
+    ) -> tuple[Tensor, Tensor | None]:
+        """Features at `obs` and, as far as the same pass has them, at `next_obs` without gradient. [B, D], [B, D]
+
+        None: those need a pass of their own. Sequences hold both, as long as memory runs through both anyway.
+        """
+        if not isinstance(obs, Sequences):
+            features: Tensor = self.encoder(obs, purpose)
+            return features, None
+        assert self.core is not None and isinstance(next_obs, Sequences)
+        rows = self.core.unroll(self.encoder, obs, purpose)  # [rows of the grid, D]
+        return rows[obs.read], rows.detach()[next_obs.read]
 
     def forward(
-        self, obs: Tensor, purpose: Purpose, rng: torch.Generator | None = None, like: ReturnDist | None = None
+        self,
+        obs: Tensor | Sequences,
+        purpose: Purpose,
+        rng: torch.Generator | None = None,
+        like: ReturnDist | None = None,
     ) -> ReturnDist:
         law: ReturnDist = self.head(self.features(obs, purpose), purpose, rng, like)
         return law
 
+    def step(
+        self,
+        obs: Tensor,  # [B, *obs]
+        action: Tensor,  # [B] i64 before; -1: none
+        reward: Tensor,  # [B]
+        memory: Tensor,  # [B, K]
+        rng: torch.Generator | None = None,
+    ) -> tuple[ReturnDist, Tensor]:
+        """In acting: the laws at these observations, and what is remembered then. -> [B, A, N], [B, K]"""
+        assert self.core is not None
+        features, memory = self.core.step(self.encoder(obs, "act"), action, reward, memory)
+        law: ReturnDist = self.head(features, "act", rng)
+        return law, memory
+
     def choose_and_target(
-        self, obs: Tensor, rng: torch.Generator | None, like: ReturnDist
+        self, obs: Tensor | Sequences, rng: torch.Generator | None, like: ReturnDist
     ) -> tuple[ReturnDist, ReturnDist]:
         """Two distributions from one pass of the encoder: to choose an action by, and to bootstrap from.
 

@@ -17,17 +17,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from c2d.errors import UserError, unknown_name
 from c2d.user_code import imported, is_user_code, require_trusted
-from c2d.validation import NOT_NEGATIVE, POSITIVE
+from c2d.validation import COUNT_OR_0, FRACTION, NOT_NEGATIVE, POSITIVE, UNITS, between, require
 
 if TYPE_CHECKING:
     from torch import nn
 
     from c2d.agents.learner import Optimizer
     from c2d.envs.spec import EnvSpec
+    from c2d.nets.cores import Cell
     from c2d.nets.heads import Head, Style
     from c2d.nets.network import Encoder
     from c2d.recipes.recipe import Recipe
@@ -84,6 +85,56 @@ class EncoderSpec(Part, slot="encoder", about="network from the observation to f
 
     def build(self, env: EnvSpec) -> Encoder:
         raise NotImplementedError(f"{type(self).__name__} has no build(self, env)")
+
+
+@dataclass(frozen=True)
+class CoreSpec(Part, slot="core", about="memory between encoder and head"):
+    """Declares a core. One with memory is `Recurrent` too: `class Mine(Recurrent, CoreSpec)`."""
+
+
+@dataclass(frozen=True)
+class Recurrent:
+    """What a core with memory declares: its size, and the sequences that it learns from."""
+
+    hidden: Annotated[int, UNITS] = 512
+    """Units of the core."""
+    feed: Literal["action-reward", "nothing"] = "action-reward"
+    """What it sees in addition to the observation: the previous action (one-hot) and the previous reward (clipped if
+    the recipe clips, then through φ); or nothing."""
+    sequence: Annotated[int, between(1, 10_000)] = 80
+    """Steps that are learned from in each sequence; fewer where an episode ends. The batch size counts sequences."""
+    burn_in: Annotated[int, between(0, 10_000)] = 40
+    """Steps before them that only prepare the memory, as far as the episode has so many: no gradient, no loss."""
+    overlap: Annotated[int, COUNT_OR_0] = 40
+    """Steps that a sequence shares with the next one of its episode: one begins every sequence - overlap steps."""
+    state: Literal["stored", "zero"] = "stored"
+    """Memory at the start of the burn-in: as it was when the step was played, or zeros."""
+    priority_max: Annotated[float, FRACTION] = 0.9
+    """η of a sequence's priority: η·max + (1 - η)·mean of those of its steps."""
+
+    @property
+    def stride(self) -> int:
+        """Steps from the start of one sequence to the start of the next."""
+        return self.sequence - self.overlap
+
+    def check(self, recipe: Recipe) -> None:
+        accepted = f"below the length of a sequence, --core.sequence {self.sequence}"
+        require(self.overlap < self.sequence, "core.overlap", self.overlap, accepted)
+
+    def at_scale(self: AnyCore, units: int) -> AnyCore:
+        """Of as many units as a dense layer has there. Below 512, those of small environments, sequences are shorter,
+        as long as they are those of R2D2."""
+        core = replace(self, hidden=units)
+        if units >= 512 or (self.sequence, self.burn_in, self.overlap) != (80, 40, 40):
+            return core
+        return replace(core, sequence=20, burn_in=10, overlap=10)
+
+    def build(self, inputs: int) -> Cell:
+        """A cell for so many inputs."""
+        raise NotImplementedError(f"{type(self).__name__} has no build(self, inputs)")
+
+
+AnyCore = TypeVar("AnyCore", bound=Recurrent)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The parts of recipes: encoders and heads. Losses, bootstraps, samplers and optimizers are in `learning_parts.py`.
+"""The parts of recipes: encoders, cores and heads; `learning_parts.py` has what learning is made of.
 
 `part.py` says what a part is. The docstring under each field is its help text on the command line.
 """
@@ -23,7 +23,7 @@ from c2d.recipes.learning_parts import QuantileHuber as QuantileHuber
 from c2d.recipes.learning_parts import RmsProp as RmsProp
 from c2d.recipes.learning_parts import Squared as Squared
 from c2d.recipes.learning_parts import Uniform as Uniform
-from c2d.recipes.part import EncoderSpec, HeadSpec
+from c2d.recipes.part import CoreSpec, EncoderSpec, HeadSpec, Recurrent
 from c2d.recipes.part import PhiSpec as PhiSpec
 from c2d.validation import (
     BELOW_ONE,
@@ -38,6 +38,7 @@ from c2d.validation import (
 )
 
 if TYPE_CHECKING:  # a config can be read without PyTorch
+    from c2d.nets.cores import Cell
     from c2d.nets.heads import Head, Style
     from c2d.nets.network import Encoder
     from c2d.recipes.recipe import Recipe
@@ -113,6 +114,34 @@ class Impala(EncoderSpec, name="impala"):
         from c2d.nets.network import ImpalaEncoder
 
         return ImpalaEncoder(env.obs_shape, self.scale, env.pixel_scale, self.norm, self.pool)
+
+
+# -------------------------------------------------------------------------------------------------------------- cores
+
+
+@dataclass(frozen=True)
+class NoCore(CoreSpec, name="none"):
+    """No memory: features go straight to the head."""
+
+
+@dataclass(frozen=True)
+class Lstm(Recurrent, CoreSpec, name="lstm"):
+    """Long short-term memory, as in R2D2 and DRQN."""
+
+    def build(self, inputs: int) -> Cell:
+        from c2d.nets.cores import LstmCell
+
+        return LstmCell(inputs, self.hidden)
+
+
+@dataclass(frozen=True)
+class Gru(Recurrent, CoreSpec, name="gru"):
+    """A gated recurrent unit: three quarters of an LSTM's weights, half of its memory."""
+
+    def build(self, inputs: int) -> Cell:
+        from c2d.nets.cores import GruCell
+
+        return GruCell(inputs, self.hidden)
 
 
 # -------------------------------------------------------------------------------------------------------------- heads

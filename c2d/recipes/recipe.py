@@ -12,10 +12,12 @@ from typing import Annotated, Any, Literal
 from c2d.recipes.part import (
     SLOTS,
     BootstrapSpec,
+    CoreSpec,
     EncoderSpec,
     HeadSpec,
     LossSpec,
     OptimizerSpec,
+    Recurrent,
     SamplerSpec,
     check_declaration,
     find_part,
@@ -32,6 +34,7 @@ from c2d.recipes.parts import (
     MinAtar,
     Munchausen,
     Nature,
+    NoCore,
     PhiSpec,
     Prioritized,
     Quantile,
@@ -63,7 +66,7 @@ class Schedule:
     steps_per_iteration: Annotated[int, COUNT] = 250_000
     """Agent steps in one iteration; results are recorded once per iteration."""
     batch_size: Annotated[int, UNITS] = 32
-    """Transitions in one gradient step."""
+    """Transitions in one gradient step; with a core that remembers, sequences."""
     update_period: Annotated[int, COUNT] = 4
     """Agent steps of all environments together between gradient steps."""
     updates_per_period: Annotated[int, between(1, 1_000)] = 1
@@ -100,6 +103,7 @@ class Recipe:
     """One row = one algorithm."""
 
     encoder: EncoderSpec = field(default_factory=Nature)
+    core: CoreSpec = field(default_factory=NoCore)
     head: HeadSpec = field(default_factory=Conjugated)
     phi: PhiSpec = field(default_factory=PhiSpec)
     loss: LossSpec = field(default_factory=Cramer)
@@ -156,6 +160,8 @@ def exchange(recipe: Recipe, chosen: Mapping[str, str]) -> Recipe:
             continue
         kept = {f.name: getattr(old, f.name) for f in fields(old) if f.name in ("hidden", "learning_rate")}
         part: Any = with_known(cls(), **kept)
+        if isinstance(part, Recurrent) and not isinstance(old, Recurrent):
+            part = part.at_scale(getattr(recipe.head, "hidden", part.hidden))
         recipe = replace(recipe, **{slot: part})
     return recipe
 
@@ -178,6 +184,12 @@ def check_recipe(recipe: Recipe) -> None:
         f"at most {most}: each needs n-step + 1 = {least} of the {history} random steps (--schedule.random-history)"
     )
     require(recipe.envs <= most, "envs", recipe.envs, accepted)
+    if isinstance(core := recipe.core, Recurrent):
+        longest, each = core.burn_in + core.sequence + recipe.n_step + 1, capacity // recipe.envs
+        accepted = (
+            f"at least {longest * recipe.envs}: each environment needs burn-in + sequence + n-step + 1 = {longest}"
+        )
+        require(each >= longest, "schedule.replay-capacity", capacity, accepted)
 
 
 # ----------------------------------------------------------------------------------------------------- ingredients
@@ -203,6 +215,7 @@ def ingredients(recipe: Recipe) -> dict[str, Callable[[Recipe], Recipe]]:
             recipe.dueling_hidden == "separate",
             lambda r: replace(r, dueling_hidden="shared"),
         ),
+        "memory": (isinstance(recipe.core, Recurrent), _without_memory),
         "many-environments": (recipe.envs > 1, lambda r: replace(r, envs=1)),
         "random-fractions": (isinstance(recipe.head, Implicit), _fixed_fractions),
         "phi": (recipe.phi.kind != "identity", lambda r: replace(r, phi=PhiSpec("identity"))),
@@ -261,6 +274,13 @@ def _fixed_fractions(recipe: Recipe) -> Recipe:
     head = recipe.head
     assert isinstance(head, Implicit)
     return replace(recipe, head=Quantile(head.atoms, head.hidden))
+
+
+def _without_memory(recipe: Recipe) -> Recipe:
+    """Batches of as many single transitions."""
+    assert isinstance(recipe.core, Recurrent)
+    schedule = replace(recipe.schedule, batch_size=recipe.schedule.batch_size * recipe.core.sequence)
+    return replace(recipe, core=NoCore(), schedule=schedule)
 
 
 def _without_residuals(recipe: Recipe) -> Recipe:

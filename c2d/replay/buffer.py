@@ -18,7 +18,7 @@ from c2d.envs.protocols import TRUNCATIONS
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
 from c2d.replay.ring import Ring, Slots
-from c2d.types import Batch, ResetFrame, Step
+from c2d.types import Batch, ResetFrame, Sight, Step
 
 
 class Seen(NamedTuple):
@@ -75,6 +75,8 @@ def to_device(arrays: dict[str, NDArray[Any]], device: torch.device | str) -> di
 class Replay:
     """Transitions of one or several streams of episodes, sampled as batches. `capacity` counts all slots (frames)."""
 
+    kind = "transition"  # what is drawn
+
     def __init__(
         self,
         spec: EnvSpec,
@@ -112,6 +114,11 @@ class Replay:
         return sum(map(len, self.rings))
 
     @property
+    def reach(self) -> int:
+        """Slots that one sample is made of, at most, stacks apart."""
+        return 1
+
+    @property
     def bytes_used(self) -> int:
         return self.slots.bytes_used(sum(min(ring.head, ring.capacity) for ring in self.rings))
 
@@ -119,8 +126,11 @@ class Replay:
         """Open an episode of a stream. One in progress is cut: its last state may be bootstrapped from."""
         self.rings[stream].begin(opening)
 
-    def add(self, action: int, step: Step, stream: int = 0) -> None:
-        """Store the transition from the stream's current state; if it ended the episode, open the next."""
+    def add(self, action: int, step: Step, stream: int = 0, memory: NDArray[np.float32] | None = None) -> None:
+        """Store the transition from the stream's current state; if it ended the episode, open the next.
+
+        `memory` [K] is that of a network before it saw that state, for replays of sequences.
+        """
         ring = self.rings[stream]
         if not ring.head:
             raise ValueError("add() before begin(): there is no state to act from")
@@ -136,10 +146,15 @@ class Replay:
         """Draw with replacement. The batch is new memory: later additions do not alter it."""
         if not len(self):
             raise UserError(
-                f"no transition is complete after {sum(ring.head for ring in self.rings)} stored frames; "
+                f"no {self.kind} is complete after {sum(ring.head for ring in self.rings)} stored frames; "
                 f"accepted: a random history longer than n_step = {self.n_step}"
             )
         return self.read(*self.sampler.draw(batch_size, rng), device)
+
+    def probe(self, count: int, rng: np.random.Generator) -> NDArray[Any] | Sight:
+        """States to ask a network about, as it sees them when acting."""
+        states: NDArray[Any] = self.sample(count, rng).obs.numpy()  # type: ignore[union-attr]
+        return states
 
     def feedback(self, indices: NDArray[np.int64], priority: NDArray[np.float32]) -> None:
         """Hand the priorities of an update to the sampler. `indices` are those of the batch."""

@@ -223,6 +223,11 @@ class Ring:
 
     # ------------------------------------------------------------ by number of the slot
 
+    def number(self, index: int) -> int:
+        """Of the slot that is at this index now."""
+        newest = self.head - 1
+        return newest - (newest - (index - self._base)) % self.capacity
+
     def _index(self, number: int) -> int:
         return self._base + number % self.capacity
 

@@ -170,7 +170,7 @@ def _is_segment(run: Path, name: str) -> bool:
             os.close(descriptor)
     except (OSError, ValueError):
         return False
-    return isinstance(header, dict) and set(header) - {"__metadata__"} == STORED
+    return isinstance(header, dict) and set(header) >= STORED
 
 
 def checked(path: Path, size: int, sha256: str, run: Path) -> bytes:

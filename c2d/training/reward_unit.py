@@ -73,7 +73,7 @@ def warning(learner: Learner, replay: Replay, extreme: float) -> str | None:
     if head.bound is None or head.unit is not None or extreme <= EDGE * head.bound.item():
         return None
     stored = replay.sampleable()
-    some = stored[:: max(len(stored) // _SAMPLE, 1)]
+    some = stored[:: max(len(stored) * replay.reach // _SAMPLE, 1)]
     with torch.inference_mode():
         law = learner.online(replay.read(some, device=head.bound.device).obs, "act")
         share, reach = saturation(law, head.bound).item(), learner.phi.back(head.bound).item()

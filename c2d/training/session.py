@@ -33,7 +33,7 @@ from c2d.replay.ring import Ring
 from c2d.runs import records
 from c2d.seeding import integer, numpy_generator, torch_generator
 from c2d.training import reward_unit
-from c2d.types import FetchedUpdate, FinishedGame, Update
+from c2d.types import FetchedUpdate, FinishedGame, Sight, Update
 
 PROBED = 64  # states whose greedy actions are compared from record to record
 _LARGEST_COUNT = 10**15  # no run makes so many steps
@@ -128,10 +128,13 @@ class Session:
         learning, acting = (torch_generator(seed, name, device) for name in ("learning", "acting"))
         weights = torch_generator(seed, "weights")
         self.learner = build_learner(recipe, self.env.spec, weights, learning, device, config.compile)
-        self.replay = build_replay(recipe, self.env.spec, config.rules.truncation, config.compress_replay)
+        memory = self.learner.online.memory
+        self.replay = build_replay(recipe, self.env.spec, config.rules.truncation, config.compress_replay, memory)
         self.actor = Actor(self.learner.acting, self.learner.phi, acting)
         threads = env_threads(config)
-        self.rollout = Rollout(self.actor.greedy, streams, threads=threads, values=lambda: self.actor.values)
+        self.rollout = Rollout(
+            self.actor.greedy, streams, threads=threads, values=lambda: self.actor.values, recall=self.actor
+        )
         self.play = OwnPlay(recipe.envs, self.schedule.gamma, recipe.clip_reward, config.rules.truncation)
         self.sampling = numpy_generator(seed, "replay")
         self.generators = {_named("actions", number): stream.rng for number, stream in enumerate(streams)}
@@ -143,7 +146,7 @@ class Session:
         self.tally = Tally()  # of the iteration
         self.recent = Tally()  # since the last point
         self.fresh_std: float | None = None  # spread of the laws before the first update
-        self.probe: tuple[np.ndarray, np.ndarray] | None = None  # states [P, *obs], their greedy actions [P] i64
+        self.probe: tuple[np.ndarray | Sight, np.ndarray] | None = None  # states, greedy actions [P] i64
         self.mismatch: str | None = None  # why the game of a checkpoint could not be resumed
         self.notices: list[tuple[str, bool]] = []  # for whoever runs it: a text, and whether it is a warning
         self._warned = False  # that atoms are saturated
@@ -230,8 +233,9 @@ class Session:
     def _play(self, epsilon: float | list[float]) -> None:
         """One step of every environment into the replay."""
         for stream, action, _, step in self.rollout.step(epsilon):
-            self.replay.add(action, step, stream)
-            self.play.follow(stream, self.rollout.streams[stream].value, step, self._tell)
+            player = self.rollout.streams[stream]
+            self.replay.add(action, step, stream, player.memory)
+            self.play.follow(stream, player.value, step, self._tell)
             if step.game is not None:
                 self._games.append(FinishedGame(*step.game, stream))
 
@@ -325,7 +329,7 @@ class Session:
         share = None if self.probe is None else float((steady.greedy(self.probe[0]) != self.probe[1]).mean())
         if len(self.replay):
             rng = numpy_generator(self.config.seed, f"probe {self.iteration}")
-            states = self.replay.sample(PROBED, rng).obs.numpy()
+            states = self.replay.probe(PROBED, rng)
             self.probe = states, steady.greedy(states)
         return share
 
@@ -346,9 +350,9 @@ class Session:
     @property
     def state_bytes(self) -> int:
         """The most that the arrays of `state_dict` can take; a fork may come from a larger replay."""
-        observations = sum(stream.stack.obs.nbytes for stream in self.rollout.streams)
+        observations = sum(stream.stack.obs.nbytes + 3 * stream.memory.nbytes for stream in self.rollout.streams)
         newest = 2 * self.replay.frame_bytes * len(self.rollout.streams)
-        probe = PROBED * (self.rollout.streams[0].stack.obs.nbytes + 8)
+        probe = PROBED * (self.rollout.streams[0].stack.obs.nbytes + self.rollout.streams[0].memory.nbytes + 24)
         return self.network_bytes + observations + newest + probe + 10 * 8 * self.replay.capacity
 
     def state_dict(self) -> dict[str, Any]:
@@ -369,7 +373,7 @@ class Session:
             "diagnostics": {
                 "play": self.play.state_dict(),
                 "fresh_std": self.fresh_std,
-                "probe": None if self.probe is None else {"states": self.probe[0], "actions": self.probe[1]},
+                "probe": None if self.probe is None else {**_as_arrays(self.probe[0]), "actions": self.probe[1]},
             },
             "learner": self.learner.state_dict(),
             "replay": self.replay.state_dict(),
@@ -415,14 +419,27 @@ class Session:
         if type(self.fresh_std) not in (float, int, type(None)):
             raise ValueError(f"the spread of fresh laws is {str(self.fresh_std)[:40]!r}")
         if probe is not None:
-            states, actions, shown = probe["states"], probe["actions"], self.rollout.streams[0].stack.obs
+            states, actions, stream = probe["states"], probe["actions"], self.rollout.streams[0]
+            shown = stream.stack.obs
             fits = states.shape[1:] == shown.shape and states.dtype == shown.dtype and len(states) > 0
             if not fits or actions.shape != states.shape[:1] or actions.dtype != np.int64:
                 raise ValueError(f"the probed states are {states.dtype} {states.shape}")
             self.probe = states, actions
+            if len(stream.memory):
+                seen = Sight(states, probe["before"], probe["earned"], probe["memory"])
+                if seen.action.shape != actions.shape or seen.memory.shape != (len(actions), len(stream.memory)):
+                    raise ValueError(f"the probed memories are {seen.memory.dtype} {seen.memory.shape}")
+                self.probe = seen, actions
 
     def close(self) -> None:
         self.rollout.close()
+
+
+def _as_arrays(states: np.ndarray | Sight) -> dict[str, np.ndarray]:
+    """Probed states by name."""
+    if not isinstance(states, Sight):
+        return {"states": states}
+    return {"states": states.obs, "before": states.action, "earned": states.reward, "memory": states.memory}
 
 
 def _epsilon(schedule: Schedule, step: int) -> float:

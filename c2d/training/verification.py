@@ -13,11 +13,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from c2d.config import Config, from_json, to_json
 from c2d.errors import UserError
@@ -80,9 +81,21 @@ def digests(session: Session) -> dict[str, str]:
     ends = [number for ring in replay.rings for number in (ring.head, ring.oldest, ring.ready)]
     counters = np.array([*ends, len(replay)])
     contents = [counters.tobytes(), slots.tobytes()]
-    for start in range(0, len(slots), _BATCH):
-        contents += [_hash(part.numpy().tobytes() for part in replay.read(slots[start : start + _BATCH])).encode()]
+    count = max(_BATCH // replay.reach, 1)
+    for start in range(0, len(slots), count):
+        contents += [_hash(_bytes(replay.read(slots[start : start + count]))).encode()]
     return {**found, "replay": _hash(contents)}
+
+
+def _bytes(part: Any) -> Iterator[bytes]:
+    """All that a batch consists of."""
+    if isinstance(part, Tensor):
+        yield part.numpy().tobytes()
+    elif isinstance(part, tuple):
+        for inner in part:
+            yield from _bytes(inner)
+    else:
+        yield repr(part).encode()
 
 
 def _hex(value: Any) -> str:

@@ -222,7 +222,7 @@ def test_over_many_games_the_bias_of_the_true_law_vanishes():
 def test_values_are_those_of_the_actions_that_were_chosen():
     session = Session(short_config("minatar/breakout", "unused"))
     obs = np.random.default_rng(0).integers(0, 2, (5, *session.env.spec.obs_shape), dtype=np.uint8)
-    q = q_values(session.actor._law(obs), session.learner.phi)
+    q = q_values(session.actor.law(obs), session.learner.phi)
     actions = session.actor.greedy(obs)
     assert actions.dtype == np.int64 and actions.tolist() == greedy(q).tolist()
     assert session.actor.values == q.amax(-1).tolist()
@@ -305,7 +305,7 @@ def without_diagnostics(monkeypatch):
 
     def plain(self, obs):
         with torch.inference_mode():
-            return greedy(q_values(self._law(obs), self.phi)).cpu().numpy()
+            return greedy(q_values(self.law(obs), self.phi)).cpu().numpy()
 
     monkeypatch.setattr(Actor, "greedy", plain)
     monkeypatch.setattr(OwnPlay, "follow", lambda *_: None)

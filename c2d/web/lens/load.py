@@ -78,6 +78,7 @@ class Loaded:
             raise UserError(self.saved.trouble or missing)
         stream = make_stream(self.config, number)
         stream.rng = rng
+        stream.remember(self.agent.actor.memory)
         try:
             stream.load_state_dict(games[number].state)
         except Exception as error:  # ReplayMismatch, or whatever an environment makes of a damaged state

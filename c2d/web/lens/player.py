@@ -6,18 +6,19 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from c2d.agents.agent import Distribution
 from c2d.agents.build import assemble_learner
 from c2d.agents.learner import Learner
-from c2d.agents.rollout import Rollout, Stream, Transition
+from c2d.agents.rollout import Rollout, Stream, Transition, sight
 from c2d.errors import UserError
 from c2d.evaluation.risk import MEAN
 from c2d.replay.buffer import Seen, learner_view
 from c2d.returns.bellman import at_action
 from c2d.returns.losses import cramer
 from c2d.seeding import numpy_generator
-from c2d.types import Batch, Phi
+from c2d.types import Batch, Phi, Sequences, Sight
 from c2d.web.lens.load import Loaded, open_agent
 from c2d.web.lens.messages import Parts, encode_png, pack
 
@@ -33,15 +34,22 @@ class Target(NamedTuple):
 
 @torch.inference_mode()
 def bellman_target(
-    learner: Learner, obs: np.ndarray, action: int, seen: Seen, gamma: float, next_obs: np.ndarray
+    learner: Learner, obs: np.ndarray | Sight, action: int, seen: Seen, gamma: float, next_obs: np.ndarray
 ) -> Target:
     """The recipe's own target for one step, whatever its n; normalization as in acting, since there is no batch."""
+    now: Tensor | Sequences
+    following: Tensor | Sequences
+    if isinstance(obs, Sight):
+        now = _both(obs, action, seen.reward, next_obs)
+        following = now._replace(read=torch.tensor([1]))
+    else:
+        now, following = torch.from_numpy(obs[None]), torch.from_numpy(next_obs[None])
     batch = Batch(
-        obs=torch.from_numpy(obs[None]),
+        obs=now,
         action=torch.tensor([action]),
         reward=torch.tensor([seen.reward], dtype=torch.float32),
         discount=torch.tensor([0.0 if seen.terminal else gamma], dtype=torch.float32),
-        next_obs=torch.from_numpy(next_obs[None]),
+        next_obs=following,
         weight=torch.ones(1),
         indices=torch.zeros(1, dtype=torch.int64),
     )
@@ -51,6 +59,21 @@ def bellman_target(
     atoms, order = target.atoms[0].sort()
     probs = target.log_probs[0].gather(-1, order).exp()
     return Target(learner.phi.back(atoms).numpy(), atoms.numpy(), probs.numpy(), distance)
+
+
+def _both(now: Sight, action: int, reward: float, next_obs: np.ndarray) -> Sequences:
+    """Two states of a game for networks with memory: both remember what the agent remembers. The first one is read."""
+    return Sequences(
+        burn_in=torch.from_numpy(now.obs[:0]),
+        obs=torch.from_numpy(np.concatenate((now.obs, next_obs[None]))),
+        action=torch.tensor([now.action[0], action]),
+        reward=torch.tensor([now.reward[0], reward], dtype=torch.float32),
+        memory=torch.from_numpy(now.memory),
+        place=torch.arange(2),
+        read=torch.tensor([0]),
+        burn_ins=((1, 0),),
+        steps=2,
+    )
 
 
 Drive = Literal["first", "second", "each"]  # whose actions are taken; "each": two games from the same seed
@@ -117,6 +140,7 @@ class Player:
         self.learners = [_learner(loaded) for loaded in agents]
         if len(agents) == 2 and drive != "each":
             _require_alike(*agents)
+        self._memories: list[np.ndarray] = []  # [K] of each agent, before the observation of its game; K may be 0
         self.begin(seed, start)
 
     def begin(self, seed: int, start: int | None = None) -> None:
@@ -137,6 +161,9 @@ class Player:
                 raise
             self.start, self.notice = None, f"{error}; a new game begins"
             self._begin(players)
+        self._memories = [np.zeros(loaded.agent.actor.memory, np.float32) for loaded in self.agents]
+        if self.start is not None:  # the run's own agent goes on with what it remembered
+            self._memories[0] = self.games[0].stream.memory.copy()
 
     def _begin(self, players: list[Loaded]) -> None:
         """Both agents begin from one saved game; one that plays another environment begins a new game."""
@@ -168,13 +195,14 @@ class Player:
         parts: Parts = {}
         games = []
         seats: list[dict[str, Any]] = []
-        laws = [agent.agent.distribution(self._game(seat).obs) for seat, agent in enumerate(self.agents)]
+        sights = [self._seen(seat) for seat in range(len(self.agents))]
+        laws = [self._predict(seat, seen) for seat, seen in enumerate(sights)]
         for seat, law in enumerate(laws):
             seats.append(self._judge(law, self.agents[seat].agent.phi))
             for name in ("returns", "atoms", "probs"):
                 parts[f"{seat}.{name}"] = getattr(law, name)
         for number, game in enumerate(self.games):
-            games.append(self._play(number, game, seats, parts))
+            games.append(self._play(number, game, seats, sights, parts))
         self.count += 1
         header = {"kind": "moment", "n": self.count, "seed": self.seed, "epsilon": self.epsilon, "games": games,
                   "seats": seats, "criteria": [str(c) for c in self.criteria], "by": self.chosen}  # fmt: skip
@@ -184,6 +212,22 @@ class Player:
 
     def _game(self, seat: int) -> WatchedGame:
         return self.games[min(seat, len(self.games) - 1)]
+
+    def _seen(self, seat: int) -> np.ndarray | Sight:
+        """What the agent's network sees of its game: also what it remembers, if it does."""
+        stream, memory = self._game(seat).stream, self._memories[seat]
+        obs = stream.stack.obs
+        return sight(obs[None].copy(), [stream])._replace(memory=memory[None]) if len(memory) else obs
+
+    def _predict(self, seat: int, seen: np.ndarray | Sight) -> Distribution:
+        """The agent's memory moves on."""
+        agent = self.agents[seat].agent
+        law = agent.distribution(seen)
+        if not isinstance(seen, Sight):
+            return law
+        assert agent.actor.remembered is not None
+        self._memories[seat] = agent.actor.remembered[0].cpu().numpy().copy()
+        return Distribution(*(part[0] for part in law))
 
     def _judge(self, law: Distribution, phi: Phi) -> dict[str, Any]:
         """What each criterion makes of the actions, and which it would take."""
@@ -195,7 +239,14 @@ class Player:
             "would": [int(criterion.best(returns, probs)) for criterion in self.criteria],
         }
 
-    def _play(self, number: int, game: WatchedGame, seats: list[dict[str, Any]], parts: Parts) -> dict[str, Any]:
+    def _play(
+        self,
+        number: int,
+        game: WatchedGame,
+        seats: list[dict[str, Any]],
+        sights: list[np.ndarray | Sight],
+        parts: Parts,
+    ) -> dict[str, Any]:
         """One step of a game, and the targets of those who look at it."""
         parts[f"{number}.picture"] = game.image()
         driver = self._driver(number)
@@ -206,12 +257,16 @@ class Player:
                       "action": transition.action, "random": transition.random, "notice": game.notice}  # fmt: skip
             for seat in range(len(self.agents)):
                 if self._game(seat) is game:
-                    seats[seat] |= self._target(seat, game, transition, parts)
+                    seats[seat] |= self._target(seat, sights[seat], game, transition, parts)
+                    if step.reset is not None:
+                        self._memories[seat][:] = 0.0
             game.count(transition)
         ended = None if step.game is None else {"score": step.game.score, "steps": step.game.steps}
         return {**moment, "reward": step.reward, "terminal": step.terminal, "truncated": step.truncated, "ended": ended}
 
-    def _target(self, seat: int, game: WatchedGame, transition: Transition, parts: Parts) -> dict[str, Any]:
+    def _target(
+        self, seat: int, seen_now: np.ndarray | Sight, game: WatchedGame, transition: Transition, parts: Parts
+    ) -> dict[str, Any]:
         """The Bellman target of the step by the seat's own recipe; none where its learner never sees the step."""
         config, step = self.agents[seat].config, transition.step
         seen = learner_view(step, config.rules.truncation, config.recipe.clip_reward)
@@ -219,7 +274,7 @@ class Player:
             return {"distance": None}
         after = game.stream.stack.followed_by(step.frame)  # the true one, even if the episode ended
         gamma = config.recipe.schedule.gamma
-        target = bellman_target(self.learners[seat], game.obs, transition.action, seen, gamma, after)
+        target = bellman_target(self.learners[seat], seen_now, transition.action, seen, gamma, after)
         for name in ("returns", "atoms", "probs"):
             parts[f"{seat}.target_{name}"] = getattr(target, name)
         return {"distance": target.distance}
