@@ -103,7 +103,7 @@ class Learner:
         prediction = at_action(predicted, batch.action)  # [B, N]
         if self.online.scale is not None:
             self.online.scale.watch(q_values(predicted, self.phi).detach())
-        target = self.target(batch, predicted, following=following)  # [B, M]
+        target = self.target(batch, predicted, False, following)  # [B, M]
         per_sample = self.loss(prediction, target)  # [B]
         loss = (per_sample * batch.weight).mean()
         total = loss

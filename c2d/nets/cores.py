@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from c2d.types import Purpose, Sequences
 
 
-class Cell(Protocol):
+class RecurrentCell(Protocol):
     """A recurrent module: what a declaration of a core builds."""
 
     features: int  # H of its output
@@ -38,7 +38,7 @@ class Core(nn.Module):
     """
 
     def __init__(
-        self, cell: Cell, actions: int, fed: bool = True, squeeze: Callable[[Tensor], Tensor] = torch.asinh
+        self, cell: RecurrentCell, actions: int, fed: bool = True, squeeze: Callable[[Tensor], Tensor] = torch.asinh
     ) -> None:
         super().__init__()
         self.cell, self.actions, self.fed, self.squeeze = cell, actions, fed, squeeze

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from c2d.agents.learner import Optimizer
     from c2d.envs.spec import EnvSpec
-    from c2d.nets.cores import Cell
+    from c2d.nets.cores import RecurrentCell
     from c2d.nets.heads import Head, Style
     from c2d.nets.network import Encoder
     from c2d.recipes.recipe import Recipe
@@ -129,7 +129,7 @@ class Recurrent:
             return core
         return replace(core, sequence=20, burn_in=10, overlap=10)
 
-    def build(self, inputs: int) -> Cell:
+    def build(self, inputs: int) -> RecurrentCell:
         """A cell for so many inputs."""
         raise NotImplementedError(f"{type(self).__name__} has no build(self, inputs)")
 

@@ -38,7 +38,7 @@ from c2d.validation import (
 )
 
 if TYPE_CHECKING:  # a config can be read without PyTorch
-    from c2d.nets.cores import Cell
+    from c2d.nets.cores import RecurrentCell
     from c2d.nets.heads import Head, Style
     from c2d.nets.network import Encoder
     from c2d.recipes.recipe import Recipe
@@ -128,7 +128,7 @@ class NoCore(CoreSpec, name="none"):
 class Lstm(Recurrent, CoreSpec, name="lstm"):
     """Long short-term memory, as in R2D2 and DRQN."""
 
-    def build(self, inputs: int) -> Cell:
+    def build(self, inputs: int) -> RecurrentCell:
         from c2d.nets.cores import LstmCell
 
         return LstmCell(inputs, self.hidden)
@@ -138,7 +138,7 @@ class Lstm(Recurrent, CoreSpec, name="lstm"):
 class Gru(Recurrent, CoreSpec, name="gru"):
     """A gated recurrent unit: three quarters of an LSTM's weights, half of its memory."""
 
-    def build(self, inputs: int) -> Cell:
+    def build(self, inputs: int) -> RecurrentCell:
         from c2d.nets.cores import GruCell
 
         return GruCell(inputs, self.hidden)

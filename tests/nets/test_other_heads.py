@@ -249,7 +249,7 @@ def test_layer_norm_normalizes_the_hidden_units(kind, noise):
 def test_the_recipes_layer_norm_reaches_every_head():
     for name, row in RECIPES.items():
         for wanted in (False, True):
-            _, head = build_parts(replace(adapt(row, VECTOR), layer_norm=wanted), VECTOR)
+            *_, head = build_parts(replace(adapt(row, VECTOR), layer_norm=wanted), VECTOR)
             assert any(isinstance(layer, NormalizedLinear) for layer in head.modules()) is wanted, name
 
 
