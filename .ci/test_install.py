@@ -29,7 +29,7 @@ TINY = [
 # The main modules of each extra: none of them may be in the base.
 MODULES = {
     "atari": "ale_py", "minatar": "minatar", "tensorboard": "tensorboard", "report": "matplotlib",
-    "video": "imageio_ffmpeg", "web": "starlette", "cluster": "ray",
+    "video": "imageio_ffmpeg", "web": "starlette", "onnx": "onnxruntime", "cluster": "ray",
 }  # fmt: skip
 FROM_PYTHON = """
 import c2d
@@ -155,13 +155,20 @@ def _wait_for(look: Callable[[], re.Match[str] | None], server: subprocess.Popen
     raise Failed("c2d serve names no address")
 
 
+def onnx(env: Environment) -> None:
+    env.c2d("train", "gym/CartPole-v1", "--run-dir", "run", *TINY)
+    said = env.c2d("export", "run", "--onnx", "policy.onnx", "--hub", "hub")
+    require("largest difference from PyTorch" in said, f"c2d export says: {said}")
+    require((env.work / "policy.onnx").stat().st_size > 1_000, "the model is empty")
+
+
 def cluster(env: Environment) -> None:
     (env.work / "plan.yaml").write_text("recipes: [c2d]\nenvs: [toy/sure]\nseeds: 1\niterations: 1\n")
     env.c2d("sweep", "plan.yaml", "--out", "sweep", "--workers", "1")
     require(list((env.work / "sweep").rglob("records.jsonl")), "the sweep left no run")
 
 
-EXTRAS = {check.__name__: check for check in (atari, minatar, tensorboard, report, video, web, cluster)}
+EXTRAS = {check.__name__: check for check in (atari, minatar, tensorboard, report, video, web, onnx, cluster)}
 
 
 def main() -> int:

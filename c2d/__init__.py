@@ -13,13 +13,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0.dev0"
-__all__ = ["Config", "UserError", "default_config", "load", "make", "train"]
+__all__ = ["Config", "UserError", "default_config", "export", "load", "make", "train"]
 
 if TYPE_CHECKING:
     from c2d.api import load, train
     from c2d.config import Config, default_config
     from c2d.envs.make import make
     from c2d.errors import UserError
+    from c2d.evaluation.model_card import export
 
 _HOMES = {
     "train": "c2d.api",
@@ -28,6 +29,7 @@ _HOMES = {
     "make": "c2d.envs.make",
     "UserError": "c2d.errors",
     "load": "c2d.api",
+    "export": "c2d.evaluation.model_card",
 }
 
 

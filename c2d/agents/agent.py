@@ -5,8 +5,9 @@ One with a core remembers the games that it acts in: `act` moves its memory on, 
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import safetensors
@@ -21,6 +22,9 @@ from c2d.files import kind_of, read_file
 from c2d.nets.network import ValueNetwork
 from c2d.recipes.recipe import Recipe
 from c2d.types import Sight
+
+if TYPE_CHECKING:
+    from c2d.agents.exported import Agreement
 
 _LARGE = 1 << 28  # bytes of a network
 _SPARE = 1 << 20  # bytes of a file of weights in addition to the weights
@@ -129,6 +133,18 @@ class Agent:
     def finite(self) -> bool:
         """Whether all weights are finite; those of an agent that diverged are not."""
         return all(bool(torch.isfinite(tensor).all()) for tensor in self.network.state_dict().values())
+
+    def export_onnx(self, path: str | os.PathLike[str], opset: int | None = None) -> Agreement:
+        """Write the acting pass as an ONNX model, and say how far ONNX Runtime is from PyTorch. Needs c2d[onnx]."""
+        from c2d.agents.exported import export_onnx
+
+        return export_onnx(self, Path(path), opset)
+
+    def export_torch(self, path: str | os.PathLike[str]) -> Agreement:
+        """Write the acting pass as a program of torch.export, a .pt2 file."""
+        from c2d.agents.exported import export_torch
+
+        return export_torch(self, Path(path))
 
     def to_bytes(self) -> bytes:
         """The weights as safetensors."""

@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sweep": ("c2d.cli.sweep", "run recipes × environments × seeds, here or on a cluster"),
     "ablate": ("c2d.cli.sweep:ablate", "run a recipe without each of its ingredients"),
     "evaluate": ("c2d.cli.evaluate", "play whole games with a trained agent and report the score"),
+    "export": ("c2d.cli.export", "write a trained agent as ONNX, torch.export, or a directory with a model card"),
     "serve": ("c2d.cli.serve", "follow runs and watch agents play in a browser"),
     "theory": ("c2d.cli.theory", "the paper's theory on finite MDPs: counterexample, statements, your own φ"),
     "bench": ("c2d.cli.bench", "measure speed and memory on this machine"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -86,9 +87,7 @@ def open_run(path: str | Path, env: str | None = None, device: str = "cpu", cap_
 
     `cap_steps` replaces the run's own.
     """
-    run_dir = RunDir(path)
-    if not run_dir.path.is_dir():
-        raise UserError(f"{path} is not a run directory: it does not exist or is a file")
+    run_dir = _directory(path)
     config = _config(run_dir)
     if env is None:
         require_trusted_env(config.env, env, rules=config.rules)
@@ -99,6 +98,20 @@ def open_run(path: str | Path, env: str | None = None, device: str = "cpu", cap_
     if name != config.env and isinstance(config.rules, GymRules):  # they are arguments of the other one
         config = replace(config, rules=replace(config.rules, env_kwargs=()))
     return LoadedRun(run_dir, config, load(path, device), name, steps, iterations)
+
+
+def open_for_reading(path: str | os.PathLike[str]) -> LoadedRun:
+    """Read a run whose environment is not to be played, and so is neither imported nor installed."""
+    run_dir = _directory(path)
+    config = _config(run_dir)
+    return LoadedRun(run_dir, config, load(path), config.env, *_trained(run_dir))
+
+
+def _directory(path: str | os.PathLike[str]) -> RunDir:
+    run_dir = RunDir(path)
+    if not run_dir.path.is_dir():
+        raise UserError(f"{path} is not a run directory: it does not exist or is a file")
+    return run_dir
 
 
 def _config(run_dir: RunDir) -> Config:

@@ -16,6 +16,7 @@ product, hence the check.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -215,6 +216,8 @@ _CHANNELS = 64  # any divisor of the inputs would do; this many are fast
 
 def dense(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x·weightᵀ + bias. [..., D], [D', D], [D'] -> [..., D']"""
+    if recorded():
+        return F.linear(x, weight, bias)
     if supports_dense(x, weight):
         y: Tensor = _AsConvolution.apply(x, weight, bias)  # type: ignore[no-untyped-call]
         return y
@@ -223,12 +226,19 @@ def dense(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return F.linear(x, weight, bias)
 
 
+# PyTorch before 2.7 does not tell exporters from compilers.
+_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
+
+
+def recorded() -> bool:
+    """Whether a trace or an export is made of what runs: plain operations then, and the same ones for any batch."""
+    return _exporting() or bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
+
+
 def supports_dense(x: Tensor, weight: Tensor) -> bool:
     """Whether the layer is computed as a convolution. [B, D], [D', D]"""
     return (
         native.AVAILABLE
-        # a trace holds plain operations only, so that it can be saved
-        and not torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
         and _WIDE_VECTORS
         and x.dim() == 2
         and len(x) in _ROWS

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from c2d.errors import UserError
-from c2d.native.operations import column_norm_relu
+from c2d.native.operations import column_norm_relu, recorded
 from c2d.nets.cores import Core
 from c2d.nets.heads import Head
 from c2d.nets.scales import RunningScale
@@ -401,6 +401,8 @@ class MlpEncoder(nn.Module):
 
 def channels_last(obs: Tensor) -> Tensor:
     """Planes of bytes (or floats) as float32 in channels-last memory. [B, C, H, W] -> [B, C, H, W]"""
+    if recorded():
+        return obs.to(torch.float32, memory_format=torch.channels_last)
     batch, channels, height, width = obs.shape
     x = torch.empty(batch, height, width, channels, device=obs.device)
     for channel in range(channels):  # plane by plane, which is faster than `.to`

@@ -105,7 +105,7 @@ class _Run:
             episodes, points, seconds = checkpoint.episodes, checkpoint.points, checkpoint.seconds
         elif resuming:
             kept = ""
-            if has_records(run_dir.path):
+            if has_records(run_dir.path) or kind_of(run_dir.weights) == "file":  # no records: an exported agent
                 kept = f"; what it had recorded is kept in {run_dir.set_aside()}"
             checkpoints.adopt(None)
             observers.notice(f"this run has no usable checkpoint: it starts from scratch{kept}")

@@ -11,7 +11,7 @@ import pytest
 BARE = """
 import contextlib, io, json, os, sys
 for name in ("ale_py", "cv2", "minatar", "tensorboard", "matplotlib", "imageio_ffmpeg", "pygame", "starlette",
-             "uvicorn", "websockets", "ray", "yaml", "rliable", "scipy", "pandas"):
+             "uvicorn", "websockets", "onnx", "onnxruntime", "onnxscript", "ray", "yaml", "rliable", "scipy", "pandas"):
     sys.modules[name] = None
 from c2d.cli.main import main
 
@@ -48,6 +48,8 @@ from dataclasses import replace
 config = c2d.default_config("gym/CartPole-v1", iterations=1, threads=1, run_dir="run")
 schedule = replace(config.recipe.schedule, steps_per_iteration=40, random_history=20)
 print(c2d.train(replace(config, recipe=replace(config.recipe, schedule=schedule)), progress=False).state)
+run("export", "run", "--hub", "hub", "--onnx", "policy.onnx")
+run("export", "run", "--torch-export", "policy.pt2")
 """,
 }
 
@@ -79,5 +81,11 @@ def test_games_that_are_not_installed_are_named_in_one_line_and_leave_nothing(to
 
 def test_cartpole_trains_from_python(told):
     out, err, where = told["cartpole"]
-    assert out == "finished\n" and err == "" and (where / "run").is_dir()
+    printed = out.splitlines()
+    assert printed[0] == "finished" and (where / "run").is_dir()
     assert not (where / "run" / "tensorboard").exists()
+    assert printed[1] == "[2] export run --hub hub --onnx policy.onnx" and not (where / "hub").exists()
+    assert err.startswith(
+        "c2d: ONNX needs packages that are not installed (onnx, onnxruntime, onnxscript): pip install"
+    )
+    assert err.count("\n") == 1 and printed[-1] == "[0] export run --torch-export policy.pt2"
