@@ -19,7 +19,7 @@ class Recipes:
     """What to show."""
 
     names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """None: list all. One: all its settings. Two: where they differ, side by side."""
+    """One: all its settings. Two: where they differ, side by side; none given: a list of all."""
     parts: bool = False
     """List the parts of which recipes are made, with their settings, limits and help."""
     env: str = "breakout"

@@ -25,15 +25,14 @@ USAGE = """usage: c2d resume RUN [--iterations N] [--env NAME] [--trust NAME] [-
 
 Resume a run from its last checkpoint, as if it had never stopped. RUN is a directory written by `c2d train`.
 
-  --iterations N     train up to N iterations in total; may be more than before
-  --threads N        CPU threads, by default as many as at the start; with others, results may differ by rounding
-  --device D, --compile MODE
-                     likewise
-  --env MODULE:CLASS required again for your own class: code is never imported because a file names it
-  --trust MODULE:CLASS
-                     likewise for your own part, such as a head; can be given several times
-  --fork NEW_RUN     leave RUN unchanged and continue in a new directory; then every other setting may change too,
-                     such as --optim.learning-rate (c2d train --help-all lists them)"""
+  --iterations N        Train up to N iterations in total; may be more than before
+  --threads N           CPU threads; with others than before, results may differ by rounding (default: as at the start)
+  --device DEVICE       Where networks live: cpu, cuda, cuda:1, ... (default: as at the start)
+  --compile MODE        Mode of torch.compile (default: as at the start)
+  --env MODULE:CLASS    Required again for your own class: code is never imported because a file names it
+  --trust MODULE:CLASS  Likewise for your own part, such as a head; can be given several times
+  --fork NEW_RUN        Leave RUN unchanged and continue in a new directory; then every other setting may change too,
+                        such as --optim.learning-rate (c2d train --help-all lists them)"""
 
 
 def main(arguments: Sequence[str]) -> None:

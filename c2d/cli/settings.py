@@ -66,27 +66,115 @@ def short_help(config: Config, prog: str) -> str:
     now, helps = flat(to_json(config)), dict(_helps(config))
     rows = []
     for name in (name for name in _MAIN if name in now):
-        sentence = re.split(r"(?<!\.)[.;] ", f"{helps[name]} ")[0].rstrip()
-        rows.append((f"--{name}", sentence + (f" (default: {now[name]})" if now[name] is not None else "")))
+        about = _without_default(helps[name], now[name])
+        sentence = re.split(r"(?<!\.)[.;] ", f"{about[0]} ")[0].rstrip()
+        rows.append((f"--{name}", sentence + about[1]))
     rows += [(f"--{slot}", f"{', '.join(PARTS[slot])} (default: {now[slot]})") for slot in SLOTS]
     rows += _ELSEWHERE
-    width = max(len(name) for name, _ in rows) + 4
-    columns = max(shutil.get_terminal_size().columns, width + 40)
-
-    def wrapped(text: str, first: str = "", later: str = "") -> str:
-        return textwrap.fill(text, columns, initial_indent=first, subsequent_indent=later, break_on_hyphens=False)
-
     return "\n".join(
         [
             f"usage: {prog} [--setting value ...]",
-            *(f"\n{wrapped(part)}" for part in _INTRODUCTION.split("\n\n")),
+            *(f"\n{wrapped}" for wrapped in map(_wrapped, _INTRODUCTION.split("\n\n"))),
             "",
-            *(wrapped(about, f"  {name}".ljust(width), " " * width) for name, about in rows),
+            *_columns(rows),
             "",
             # ENV and the names of parts are not among them
             f"{prog} --help-all explains all {len(now) - 1 - len(PARTS)} settings and what the parts are.",
         ]
     )
+
+
+def _wrapped(text: str, first: str = "", later: str = "") -> str:
+    width = max(shutil.get_terminal_size().columns, len(later) + 40)
+    return textwrap.fill(
+        text, width, initial_indent=first, subsequent_indent=later, break_on_hyphens=False, break_long_words=False
+    )
+
+
+def _columns(rows: list[tuple[str, str]]) -> Iterator[str]:
+    """Names at the left and what they are at the right; a long name has a line of its own."""
+    width = min(max(len(name) for name, _ in rows) + 4, 36)
+    for name, about in rows:
+        if len(name) + 4 > width:
+            yield f"  {name}\n{_wrapped(about, ' ' * width, ' ' * width)}"
+        else:
+            yield _wrapped(about, f"  {name}".ljust(width), " " * width)
+
+
+_DEFAULT_IN_WORDS = re.compile(r"[.;] (?:None|none given|none|Empty): (.+?)(?=\.$|\. |; |$)")
+
+
+def _without_default(text: str, value: Any) -> tuple[str, str]:
+    """A docstring without its full stop, and the default in words: what it says that None means, if it is that."""
+    text = text if text.endswith("...") else text.removesuffix(".")
+    unset = value is None or value in ((), "", [])
+    found = _DEFAULT_IN_WORDS.search(text) if unset else None
+    if found:
+        return text[: found.start()] + text[found.end() :], f" (default: {found[1]})"
+    if unset and not (value is None and "None" in text):
+        return text, ""
+    listed = isinstance(value, tuple | list)
+    return text, f" (default: {' '.join(map(str, value)) if listed else value})"
+
+
+def _full_help(cls: Any, prog: str, description: str, default: Any) -> str:
+    """Every option of a command, or every setting of a run."""
+    settings = isinstance(default, Config)
+    positional = [] if settings else list(_rows(cls, default, positional=True))
+    words = [name if required else f"[{name}]" for name, _, required in positional]
+    lines = [" ".join(["usage:", prog, *words, "[--setting value ...]" if settings else "[options]"])]
+    for paragraph in description.split("\n\n"):
+        lines += ["", *(_wrapped(line, "", " " * 4 * line.startswith("  ")) for line in paragraph.split("\n"))]
+    if positional:
+        lines += ["", *_columns([(name, about) for name, about, _ in positional])]
+    for title, default_of in [("", default), *(_sections(default) if settings else [])]:
+        cls = cls if default_of is default else type(default_of)
+        prefix = f"{title.partition(':')[0]}." if title else ""
+        if rows := [(name, about) for name, about, _ in _rows(cls, default_of, prefix)]:
+            lines += ["", *([_wrapped(title)] if title else []), *_columns(rows)]
+    return "\n".join([*lines, "", "A switch may stand alone: --noisy is --noisy True."] if settings else lines)
+
+
+def _sections(settings: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(title, dataclass) of the dataclasses among the settings; those of the recipe have no title."""
+    for field in dataclasses.fields(settings):
+        value, name = getattr(settings, field.name), f"{prefix}{option(field.name)}"
+        if dataclasses.is_dataclass(value):
+            title = "" if field.name == "recipe" else f"{name}: {' '.join((type(value).__doc__ or '').split())}"
+            yield title, value
+            yield from _sections(value, f"{name}." if title else "")
+
+
+def _rows(cls: Any, default: Any, prefix: str = "", positional: bool = False) -> Iterator[tuple[str, str, bool]]:
+    """(option and the form of its value, what it is, whether it must be given) of each field that is no dataclass."""
+    texts, hints = help_texts(cls), get_type_hints(cls, include_extras=True)
+    for field in dataclasses.fields(cls):
+        notes = get_args(hints[field.name])[1:] if get_origin(hints[field.name]) is Annotated else ()
+        named = [note for note in notes if hasattr(note, "aliases")]
+        marks = {note for note in notes if note not in named}
+        value = field.default if default is None else getattr(default, field.name)
+        if dataclasses.is_dataclass(value) or tyro.conf.Fixed in marks or positional != (tyro.conf.Positional in marks):
+            continue
+        name = (named and named[0].name) or option(field.name)
+        form = _form(_plain(hints[field.name]), name.upper(), whole=default is not None)
+        form = form.removesuffix(" ...") if tyro.conf.UseAppendAction in marks else form
+        required = value is dataclasses.MISSING
+        about = "".join(_without_default(texts.get(field.name, ""), "" if required else value))
+        if value is False and default is None:  # a switch of a command: alone, it means True
+            form, about = "", about.removesuffix(" (default: False)")
+        names = [f"--{prefix}{name}", *(alias for one in named for alias in one.aliases or ())]
+        yield form if positional else f"{', '.join(names)} {form}".rstrip(), about, required
+
+
+def _form(hint: Any, name: str, whole: bool) -> str:
+    """How a value is written: N, X, cpu|cuda, or the option's name in capitals. whole: with None, where that is one."""
+    if get_origin(hint) is Literal:
+        return "|".join(map(str, get_args(hint)))
+    if get_origin(hint) is tuple:
+        return f"{_form(get_args(hint)[0], name, whole)} ..."
+    if kinds := get_args(hint):
+        return "|".join(_form(kind, name, whole) for kind in kinds if whole or kind is not type(None))
+    return {int: "N", float: "X", bool: "True|False", type(None): "None"}.get(hint, name)
 
 
 def _helps(settings: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -136,6 +224,9 @@ def options(
 
     A switch alone, `--dry-run`, means `--dry-run True`.
     """
+    if {"-h", "--help"} & set(arguments):
+        print(_full_help(cls, prog, description, default))
+        raise SystemExit(0)
     complaints, known = io.StringIO(), dict(_settings(cls, default))
     _check_names(known, arguments, prog, default)
     try:

@@ -267,6 +267,9 @@ def _device(chosen: _Execution) -> str:
 def _status(words: list[str]) -> None:
     from c2d.sweep.directory import SweepDir, status_lines
 
+    if {"-h", "--help"} & set(words):
+        print("usage: c2d sweep status DIR [--trust NAME]\n\nShow what of a sweep runs, failed and is left.")
+        return
     words = take_trust(words)
     if len(words) != 1 or words[0].startswith("-"):
         raise UserError("no sweep given; accepted: c2d sweep status DIR, the directory of a sweep")

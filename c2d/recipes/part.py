@@ -233,7 +233,7 @@ class PhiSpec:
             raise unknown_name("φ", self.kind, KINDS, f"{', '.join(KINDS)}, or your own as my_module:my_phi")
         require_trusted(self.kind, "φ")
         phi = imported(self.kind)
-        if not isinstance(phi, Phi):
+        if not isinstance(phi, Phi) or not (callable(phi.to) and callable(phi.back)):
             raise UserError(f'φ "{self.kind}" is not a c2d.types.Phi: a pair of functions `to` and `back` on tensors')
         check_homeomorphism(phi, self.kind)
         return phi

@@ -86,16 +86,25 @@ KINDS: dict[str, Callable[[float, float], Phi]] = {
 }
 
 
+def _tried(function: Callable[[Tensor], Tensor], x: Tensor, name: str) -> Tensor:
+    try:
+        return function(x)
+    except Exception as error:
+        raise UserError(f"{name} fails on a tensor: {type(error).__name__}: {error}") from error
+
+
 def check_homeomorphism(phi: Phi, name: str) -> None:
     """Reject a user's φ that is not finite, not increasing or not inverted by `back` in float32 on [-10, 10]."""
     x = torch.linspace(-10.0, 10.0, 401)
-    y = phi.to(x)
+    y = _tried(phi.to, x, f'φ "{name}": `to`')
     if not isinstance(y, Tensor) or y.shape != x.shape or not bool(torch.isfinite(y).all()):
         raise UserError(f'φ "{name}" does not map every return from -10 to 10 to a finite number')
     falling = (y.diff() <= 0).nonzero().flatten().tolist()
     if falling:
         raise UserError(f'φ "{name}" is not increasing at {float(x[falling[0]]):g}; accepted: an increasing function')
-    inverse = phi.back(y)
+    inverse = _tried(phi.back, y, f'φ "{name}": `back`')
+    if not isinstance(inverse, Tensor) or inverse.shape != x.shape:
+        raise UserError(f'φ "{name}": `back` does not give a number for every number')
     wrong = (~((inverse - x).abs() <= 1e-3 * x.abs().clamp_min(1.0))).nonzero().flatten().tolist()  # NaN is wrong too
     if wrong:
         place, value = float(x[wrong[0]]), float(inverse[wrong[0]])

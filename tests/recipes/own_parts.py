@@ -96,3 +96,5 @@ class Drawn(nn.Module):
 sine = Phi(torch.sin, torch.asin)
 wrong_inverse = Phi(torch.asinh, torch.tanh)
 overflow = Phi(lambda x: x / 0, lambda y: y)
+in_words = Phi("sin", "asin")
+raising = Phi(torch.atan, lambda y: y.tangent())

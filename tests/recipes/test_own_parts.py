@@ -74,7 +74,7 @@ def test_it_is_chosen_and_set_on_the_command_line(capsys):
     with pytest.raises(SystemExit, match="0"):
         read(["gym/CartPole-v1", "--head", NAME, "--help-all"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "--head.size INT Atoms of the grid. (default: 5)" in text and f"(default: {NAME})" in text
+    assert "--head.size N Atoms of the grid (default: 5)" in text and f"(default: {NAME})" in text
 
 
 def test_it_is_named_in_json_and_read_back():
@@ -182,6 +182,8 @@ def test_what_it_trains_apart_has_its_own_optimizer():
         (["--phi.kind", "tests.recipes.own_parts:sine"], "sine\" is not increasing at -10; accepted: an increasing"),
         (["--phi.kind", "tests.recipes.own_parts:wrong_inverse"], "wrong_inverse\": back(to(-10)) is -0.99"),
         (["--phi.kind", "tests.recipes.own_parts:overflow"], "does not map every return from -10 to 10"),
+        (["--phi.kind", "tests.recipes.own_parts:in_words"], "a pair of functions `to` and `back` on tensors"),
+        (["--phi.kind", "tests.recipes.own_parts:raising"], "raising\": `back` fails on a tensor: AttributeError"),
         (["--phi.kind", "nope"], 'unknown φ "nope"; accepted: identity, h'),
         (["--phi.kind", "tests.recipes.own_parts:MyHead"], "is not a c2d.types.Phi"),
     ],
