@@ -86,6 +86,7 @@ def test_seeds_are_one_curve_and_environments_have_charts_of_their_own(server, p
     for seed, name in enumerate(names, 1):
         run = make_run(server.root / name, 1, seed=seed)
         append(run, point(0, 50, 10.0 * seed), point(0, 100, 20.0 * seed), file="points.jsonl")
+        append(run, point(1, 120, 60.0 if seed == 2 else None), file="points.jsonl")  # one is in the middle of a game
     page.goto(f"{server.url}/?run=seed1&run=seed2&run=breakout-c2d")
     until(page, "document.querySelectorAll('#chart canvas').length === 2")
     until(page, "document.querySelector('#chart').innerText.includes('(2 seeds), mean')")
@@ -93,7 +94,7 @@ def test_seeds_are_one_curve_and_environments_have_charts_of_their_own(server, p
         page.click("#save-csv")
     table = [line.split(",") for line in download.value.path().read_text().splitlines() if "CartPole" in line]
     values = {kind: [float(line[-1]) for line in table if f", {kind}" in ",".join(line)] for kind in ("mean", "lowest")}
-    assert values == {"mean": [15.0, 30.0], "lowest": [10.0, 20.0]}
+    assert values == {"mean": [15.0, 30.0, 40.0], "lowest": [10.0, 20.0, 20.0]}
     page.uncheck("#grouping")
     until(page, "document.querySelector('#chart').innerText.includes('seed2')")
     page.select_option("#metric", "mean_loss")
@@ -101,6 +102,27 @@ def test_seeds_are_one_curve_and_environments_have_charts_of_their_own(server, p
     until(page, "document.querySelector('#what').textContent.includes('one point per iteration')")
     for name in names:
         shutil.rmtree(server.root / name)
+
+
+def test_nothing_is_cut_off_on_narrow_screens(server, page):
+    over = "document.documentElement.scrollWidth - innerWidth"
+    long = make_run(server.root / "-".join(["long"] * 20), 1)
+    for width in (1024, 400):
+        page.set_viewport_size({"width": width, "height": 700})
+        page.goto(server.url)
+        until(page, f"document.querySelectorAll('#chart canvas').length && {row(long.name)}")
+        assert page.evaluate(over) <= 0
+        if width == 1024:
+            assert page.evaluate("(({scrollWidth, clientWidth}) => scrollWidth - clientWidth)(table.parentNode)") <= 0
+        page.goto(f"{server.url}/run?run=breakout-c2d")
+        until(page, "document.querySelectorAll('.charts canvas').length >= 8 && document.querySelector('#settings tr')")
+        until(page, "document.querySelectorAll('#other option').length >= 4")
+        assert page.evaluate(over) <= 0, width
+    open_lens(server, page, run="breakout-c51", run2="breakout-c2d")
+    selects = "[...document.querySelectorAll('.picker select, .controls select')]"
+    assert page.evaluate(over) <= 0
+    assert page.evaluate(f"Math.max(...{selects}.map((one) => one.getBoundingClientRect().right)) <= 384")
+    shutil.rmtree(long)
 
 
 def test_a_young_run_says_that_no_game_has_ended(server, page):

@@ -30,8 +30,8 @@ function shared(names) {
 }
 
 /**
- * members: [{x, y}] → {x, mean, low, high, left}: of the seeds that have come so far, each between its own points on a straight line; from
- * where all of them have values. left: how many reach the end.
+ * members: [{x, y}] → {x, mean, low, high, left}: of the seeds that have come so far, each between its own points on a straight line and
+ * after its last value level; from where all of them have values. left: how many reach the end.
  */
 export function average(members) {
   const known = members.map(({ x, y }) => {
@@ -39,7 +39,7 @@ export function average(members) {
     return kept.sort((a, b) => a[0] - b[0]);
   });
   const begin = Math.max(...known.map((points) => points[0][0]));
-  const ends = known.map((points) => points.at(-1)[0]);
+  const ends = members.map(({ x }) => Math.max(...x.filter((at) => (at ?? null) !== null))); // the last points may have no value: no game ended
   const all = [...new Set(known.flatMap((points) => points.map(([at]) => at)))].filter((at) => at >= begin).sort((a, b) => a - b);
   const stride = Math.ceil(all.length / MOST) || 1;
   const x = all.filter((_, k) => k % stride === 0 || k === all.length - 1);
@@ -51,7 +51,7 @@ export function average(members) {
   };
 }
 
-/** Values of a curve at places between its first and its last point, in order. */
+/** Values of a curve at places from its first point on, in order; after its last point that one's. */
 function along(points, places) {
   let next = 0;
   return places.map((at) => {

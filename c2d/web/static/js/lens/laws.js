@@ -54,6 +54,7 @@ export class LawsView {
     this.drawAxis(ctx, what, width, height, x);
     for (let action = 0; action < rows; action += 1) this.drawRow(ctx, what, action, tall, width);
     this.nameScale(ctx, what, height);
+    this.nameTarget(ctx, what, height);
     if (what.marked) this.drawMark(ctx, what);
   }
 
@@ -146,7 +147,16 @@ export class LawsView {
     ctx.textAlign = "right";
     ctx.textBaseline = "top";
     const words = form === "cdf" ? "dotted: probability 1" : `dotted: probability ${number(this.unit(form), 2)}`;
-    ctx.fillText(words, this.canvas.clientWidth - 6, height - AXIS + 16);
+    ctx.fillText(words, this.canvas.clientWidth - 6, height - AXIS + 18);
+  }
+
+  /** How far the prediction is from the target, below the axis: over the stems it could not be read. */
+  nameTarget(ctx, { seat, colors, target }, height) {
+    if (!target || !seat.target) return;
+    const distance = (seat.distance ?? null) === null ? "" : ` · ℓ₂² ${number(seat.distance, 3)}`;
+    ctx.fillStyle = colors.target;
+    ctx.textAlign = "left";
+    ctx.fillText(`Bellman target${distance}`, 8, height - AXIS + 18);
   }
 
   /** For an agent that has diverged. */
@@ -209,16 +219,6 @@ export class LawsView {
     const law = { values: seat.target[space], probs: seat.target.probs };
     if (form === "cdf") this.drawSteps(ctx, law, base, up, colors.target);
     else this.drawStems(ctx, law, base, down, colors.target);
-    if (seat.distance === null || seat.distance === undefined) return;
-    ctx.fillStyle = colors.target;
-    ctx.font = colors.font;
-    ctx.textAlign = "right";
-    ctx.textBaseline = "bottom";
-    const words = [`Bellman target · ℓ₂² ${number(seat.distance, 3)}`, this.canvas.clientWidth - RIGHT, base + down + 5];
-    ctx.strokeStyle = colors.chosenGround; // so that it can be read over stems
-    ctx.lineWidth = 4;
-    ctx.strokeText(...words);
-    ctx.fillText(...words);
   }
 
   drawMean(ctx, at, base, ink) {

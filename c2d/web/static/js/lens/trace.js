@@ -80,7 +80,9 @@ export class TraceView {
       ctx.lineTo(at, floor + 3);
       ctx.stroke();
       ctx.textAlign = back ? "center" : "right";
-      ctx.fillText(back ? `−${number(back)}` : "newest", at, floor + 5);
+      const word = back ? `−${number(back)}` : "newest";
+      if (back && at + ctx.measureText(word).width / 2 + 6 > x(count - 1) - ctx.measureText("newest").width) continue;
+      ctx.fillText(word, at, floor + 5);
     }
   }
 
