@@ -4,10 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PEERS := .venv-peers
+DOCS := .venv-docs
 PUBLISHED ?= ../shared/data
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart browser test test-published check format bench bench-lens bench-peers bench-environments study-learning study-faults study-server study-minatar study-sweeps study-rates clean test-emulator test-fast test-compiler test-gpu test-install test-versions coverage study-hostile
+.PHONY: docs tutorials help setup quickstart browser test test-published check format bench bench-lens bench-peers bench-environments study-learning study-faults study-server study-minatar study-sweeps study-rates clean test-emulator test-fast test-compiler test-gpu test-install test-versions coverage study-hostile
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -67,6 +68,20 @@ check: $(READY) ## check format, lint, spelling and types
 	$(BIN)/codespell
 	$(BIN)/mypy
 
+$(DOCS)/.ready: constraints.txt pyproject.toml
+	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		$$($(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])')
+	@touch $@
+
+docs: $(DOCS)/.ready ## build the documents as a site into build/site; warnings and broken links are errors (C2D_REPOSITORY=URL for links to code)
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
+	@echo "build/site/index.html; with search: python -m http.server -d build/site"
+
+tutorials: $(READY) ## run the tutorials and write what they show into them, and the tables of the algorithm pages
+	$(BIN)/python website/algorithm_tables.py
+	MPLBACKEND=Agg OMP_NUM_THREADS=1 $(BIN)/python website/notebooks.py
+
 format: $(READY) ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -124,4 +139,4 @@ study-rates: $(READY) ## measure every recipe with one thread, for the forecasts
 
 clean: ## remove the virtual environments and caches (keeps runs/)
 	find c2d -name "*.so" -delete
-	rm -rf $(VENV) $(PEERS) .venv-versions-* .coverage build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) $(DOCS) .venv-versions-* .coverage build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -119,6 +119,8 @@ def test_links_between_documents_lead_somewhere():
                 re.findall(r"^#+ (.*)$", file.read_text(), flags=re.MULTILINE) if heading and file.is_file() else []
             )
             slugs = {re.sub(r"[^\w -]", "", words.lower()).replace(" ", "-") for words in headings}
+            if file.name == "deviations.md":  # website/hooks.py gives each row an anchor
+                slugs |= {number.lower() for number in re.findall(r"^\| (D\d+) \|", file.read_text(), re.MULTILINE)}
             seen += 1
             if not file.exists() or (heading and heading not in slugs):
                 broken.append(f"{page.relative_to(root)}: {target}")
