@@ -25,6 +25,7 @@ BLOCK = re.compile(r"<!-- (rows|results|all): ([^>]*?) -->\n.*?<!-- end -->", re
 SCALES = {"Atari": "breakout", "MinAtar": "minatar/breakout", "vectors": "gym/CartPole-v1"}
 # A setting that has no effect with this value of another one, or this value of its own.
 IDLE: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "core": ("core", ("none",)),
     "noise": ("noisy", (False,)),
     "dueling-hidden": ("dueling", (False,)),
     "phi.beta": ("phi.kind", ("identity", "h")),
@@ -112,7 +113,7 @@ def rows(names: list[str]) -> list[str]:
     return [*text, "", f"`c2d recipes {names[0]}{' ' + names[1] if len(names) > 1 else ''}` prints the same."]
 
 
-ORDER = ["encoder", "head", "phi", "loss", "bootstrap", "sampler"]
+ORDER = ["encoder", "core", "head", "phi", "loss", "bootstrap", "sampler"]
 
 
 def _place(key: str) -> tuple[int, str, int]:
