@@ -28,6 +28,7 @@ class ResetFrame(NamedTuple):
 
     frame: np.ndarray  # [*frame_shape]
     repeats: int = 1
+    legal: np.ndarray | None = None  # [A] bool: the actions that may be taken here; None: all
 
 
 class GameEnd(NamedTuple):
@@ -57,6 +58,7 @@ class Step(NamedTuple):
     truncated: bool  # the learner's episode was cut short by a time limit; more would have followed
     reset: ResetFrame | None  # of the next episode, if this one ended (the environment resets itself)
     game: GameEnd | None  # set when a whole game ended
+    legal: np.ndarray | None = None  # [A] bool: the actions that may follow `frame`; None: all, or nothing follows
 
 
 class Sight(NamedTuple):
@@ -100,6 +102,8 @@ class Batch(NamedTuple):
     next_obs: Tensor | Sequences  # [B, *obs]
     weight: Tensor  # [B] f32   1 when sampling is uniform
     indices: Tensor  # [B] i64   for priority feedback; always on the host
+    legal: Tensor | None = None  # [B, A] bool   the actions that may be taken at obs; None: all
+    next_legal: Tensor | None = None  # [B, A] bool   at next_obs
 
 
 class ReturnDist(NamedTuple):

@@ -51,7 +51,9 @@ def own_modules(monkeypatch):
 
     def forget():
         for name in [
-            name for name in sys.modules if name.rpartition(".")[2] in ("my_parts", "own_parts", "broken_parts")
+            name
+            for name in sys.modules
+            if name.rpartition(".")[2] in ("my_parts", "my_envs", "own_parts", "broken_parts")
         ]:
             del sys.modules[name]
         for parts in PARTS.values():

@@ -7,6 +7,7 @@ import re
 import shlex
 from pathlib import Path
 
+import gymnasium
 import pytest
 import torch
 
@@ -58,6 +59,52 @@ def test_the_page_on_own_parts_runs(tmp_path, monkeypatch, capsys, own_modules):
     named = {path.name for path in Path("runs").iterdir()}
     assert any(name.startswith("gym-CartPole-v1-c2d-head=my_parts-Gaussian,head.atoms=8") for name in named)
     assert {"gaussian", "own-parts"} < named and len(named) >= 7
+
+
+def test_the_page_on_environments_runs(tmp_path, monkeypatch, capsys, own_modules):
+    """The blocks of my_envs.py are written into that file; the commands and the other block are run in their order."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    page = (DOCS / "environments.md").read_text()
+    blocks = re.findall(r"```(python|console)\n(.*?)```", page, flags=re.DOTALL)
+    module = [block for _, block in blocks if block.startswith("# my_envs.py")]
+    (commands,) = [block for kind, block in blocks if kind == "console"]
+    (last,) = [block for kind, block in blocks if kind == "python" and block not in module]
+    assert len(module) == 3
+    Path("my_envs.py").write_text("\n\n".join(module))
+    small = ["--schedule.random-history", "100", "--tensorboard", "False", "--threads", "1"]
+    for line in commands.splitlines():
+        words = shlex.split(line.removeprefix("$ c2d "))
+        assert main([*words, *(small if words[0] == "train" else [])]) == 0, line
+    printed = capsys.readouterr().out
+    for text in ("observations: 10 numbers: boxes (2), steps (8)", "action masks used"):
+        assert text in page and text in printed
+    exec(compile(last, "docs/environments.md", "exec"), names := {"__name__": "page"})
+    shelf, taken = names["action"]
+    assert names["first"].legal.reshape(2, 3)[shelf, taken] and names["agent"].spec.action_names[5] == "1,2"
+    dictionary = gymnasium.spaces.Dict(
+        {"image": gymnasium.spaces.Box(0, 255, (9, 9)), "x": gymnasium.spaces.Discrete(2)}
+    )
+    masked = gymnasium.spaces.Dict({"observation": dictionary["x"], "action_mask": gymnasium.spaces.MultiBinary(2)})
+    import my_envs
+
+    assert my_envs.Screen(Stub(dictionary, None)).observation({"image": 7, "x": 1}) == 7
+    moved = my_envs.MaskInInfo(Stub(masked, {"observation": 1, "action_mask": [1, 0]}))
+    assert moved.reset() == (1, {"action_mask": [1, 0]}) and moved.step(0)[0] == 1
+    assert moved.step(0)[-1] == {"action_mask": [1, 0]} and moved.observation_space == dictionary["x"]
+
+
+class Stub(gymnasium.Env):
+    """Shows the same observation all the time."""
+
+    def __init__(self, space, shown):
+        self.observation_space, self.shown = space, shown
+
+    def reset(self, *, seed=None, options=None):
+        return self.shown, {}
+
+    def step(self, action):
+        return self.shown, 0.0, False, False, {}
 
 
 def test_the_theory_page_runs(capsys):

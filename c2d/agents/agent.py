@@ -6,6 +6,7 @@ One with a core remembers the games that it acts in: `act` moves its memory on, 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -72,28 +73,39 @@ class Agent:
         for array, value in zip(self._recalled, (0.0, -1), strict=True):
             array[rows] = value
 
-    def act(self, obs: np.ndarray, epsilon: float = 0.0, reward: float | np.ndarray = 0.0) -> int | np.ndarray:
-        """Greedy action by expected real return, random with probability ε. For a batch, an array.
+    def act(
+        self,
+        obs: np.ndarray,
+        epsilon: float = 0.0,
+        reward: float | np.ndarray = 0.0,
+        mask: np.ndarray | Sequence[bool] | None = None,
+    ) -> int | np.ndarray:
+        """Greedy action by expected real return, random with probability ε, among those that `mask` allows.
 
-        Actions count from 0; `spec.action_names` has the environment's own names. An agent that remembers takes `obs`
-        as the next observation after that of the last call, and `reward` as the raw reward that came with it.
+        It is in the environment's own form: what its `step` takes. For a batch, an array of them. The mask has one flag
+        for each of the agent's actions, in the order of `spec.action_names`: [A], or [B, A] for a batch. An agent that
+        remembers takes `obs` as the next observation after that of the last call, and `reward` as the raw reward that
+        came with it.
         """
         if not 0.0 <= epsilon <= 1.0:
             raise UserError(f"epsilon is {epsilon}; accepted: from 0 to 1")
         obs = self._check(obs)
         single = obs.ndim == len(self.spec.obs_shape)
         rows = obs[None] if single else obs
+        flags = None if mask is None else self._check_mask(np.asarray(mask)[None] if single else mask, len(rows))
 
-        def choose(obs: np.ndarray) -> np.ndarray:
-            return self.actor.greedy(self._sight(obs, reward))
+        def choose(obs: np.ndarray, legal: np.ndarray | None = None) -> np.ndarray:
+            return self.actor.greedy(self._sight(obs, reward), legal)
 
-        rngs = [self.rng] * len(rows)
-        choices = epsilon_greedy(list(rows), rngs, epsilon, self.spec.actions, choose, every_row=self.remembers)
+        legal = None if flags is None else list(flags)
+        rngs, every_row = [self.rng] * len(rows), self.remembers
+        choices = epsilon_greedy(list(rows), rngs, epsilon, self.spec.actions, choose, every_row, legal)
         actions = np.array([action for action, _ in choices], dtype=np.int64)
         if self.remembers:
             assert self.actor.remembered is not None
             self._recalled = Recalled(self.actor.remembered.cpu().numpy().copy(), actions.copy())
-        return int(actions[0]) if single else actions
+        own: int | np.ndarray = self.spec.own_action(int(actions[0]) if single else actions)
+        return own
 
     @torch.inference_mode()
     def distribution(self, obs: np.ndarray | Sight, reward: float | np.ndarray = 0.0) -> Distribution:
@@ -179,6 +191,18 @@ class Agent:
             raise UserError(f"{path} cannot be read: {error.strerror}") from None
         _fill(network, data, str(path))
         return cls(network, recipe, spec)
+
+    def _check_mask(self, mask: np.ndarray | Sequence[bool], rows: int) -> np.ndarray:
+        """[B, A] bool"""
+        mask, wanted = np.asarray(mask), (rows, self.spec.actions)
+        if mask.shape != wanted or not (mask.dtype == np.bool_ or (mask.dtype.kind in "iu" and mask.max() <= 1)):
+            raise UserError(
+                f"mask of type {mask.dtype} and shape {mask.shape} does not fit {rows} rows of {self.spec.name}; "
+                f"accepted: {self.spec.actions} flags for each, true or 1 for legal actions"
+            )
+        if not mask.any(-1).all():
+            raise UserError(f"mask of {self.spec.name} forbids every action; accepted: at least one legal action")
+        return mask.astype(np.bool_)
 
     def _check(self, obs: np.ndarray) -> np.ndarray:
         obs = np.ascontiguousarray(obs, dtype=self.spec.frame_dtype)

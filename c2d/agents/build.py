@@ -212,7 +212,9 @@ def check_training(recipe: Recipe, env: EnvSpec, compress: bool | None) -> None:
     check_network(recipe, env, _NETWORKS + (recipe.schedule.acting_average is not None))
     _require_memory(update_bytes(recipe, env), "one update", "--schedule.batch-size, or atoms under --head")
     capacity = recipe.schedule.replay_capacity
-    slot = 10 + 8 * compressed(env.frame_bytes, capacity, compress) + 32  # without the frames, which come later
+    slot = (
+        10 + env.mask_bytes + 8 * compressed(env.frame_bytes, capacity, compress) + 32
+    )  # without the frames, which come later
     _require_memory(slot * capacity, "its empty replay", "--schedule.replay-capacity")
 
 

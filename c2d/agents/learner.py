@@ -102,7 +102,7 @@ class Learner:
         predicted: ReturnDist = self.online.head(features, "predict", self.rng)  # [B, A, N]
         prediction = at_action(predicted, batch.action)  # [B, N]
         if self.online.scale is not None:
-            self.online.scale.watch(q_values(predicted, self.phi).detach())
+            self.online.scale.watch(q_values(predicted, self.phi).detach(), batch.legal)
         target = self.target(batch, predicted, False, following)  # [B, M]
         per_sample = self.loss(prediction, target)  # [B]
         loss = (per_sample * batch.weight).mean()
@@ -113,7 +113,7 @@ class Learner:
         atom_min, atom_max = torch.aminmax(prediction.atoms.detach())
         metrics = {"atom_min": atom_min, "atom_max": atom_max}
         if diagnosed:
-            metrics |= diagnose(predicted, batch.action, target, self.phi, self.online.head.bound)
+            metrics |= diagnose(predicted, batch.action, target, self.phi, self.online.head.bound, batch.legal)
         with torch.no_grad():
             priority = per_sample.detach() if self.priority is None else self.priority(prediction, target)
         return total, loss.detach(), priority, metrics
@@ -162,8 +162,12 @@ def diagnose(
     target: ReturnDist,  # [B, M]
     phi: Phi,
     bound: Tensor | None,  # [] of the head
+    legal: Tensor | None = None,  # [B, A] bool
 ) -> dict[str, Tensor]:
-    """How the laws of a batch look: means over its samples, [] each. Nothing is drawn, and nothing waits."""
+    """How the laws of a batch look: means over its samples, [] each. Nothing is drawn, and nothing waits.
+
+    The action gap is that of the legal actions, over the states where there are two (0 if there is no such state).
+    """
     law = at_action(predicted, action)  # [B, N]
     q, probs = q_values(predicted, phi), law.log_probs.exp()  # [B, A], [B, N]
     error = q_values(target, phi) - q.gather(1, action[:, None]).squeeze(1)  # [B] of the real mean
@@ -173,9 +177,13 @@ def diagnose(
         "effective_atoms": probs.square().sum(-1).reciprocal().mean(),
         "law_std": (probs * centered.square()).sum(-1).sqrt().mean(),
     }
-    if q.shape[1] > 1:
+    if q.shape[1] > 1 and legal is None:
         best, second = q.topk(2, -1).values.unbind(-1)
         metrics["action_gap"] = (best - second).mean()
+    elif legal is not None and q.shape[1] > 1:
+        best, second = q.masked_fill(~legal, -torch.inf).topk(2, -1).values.unbind(-1)
+        several = legal.sum(-1) > 1  # [B]
+        metrics["action_gap"] = (best - second).where(several, 0.0).sum() / several.sum().clamp_min(1)
     if bound is not None:
         metrics["saturated"] = saturation(law, bound)
     return metrics

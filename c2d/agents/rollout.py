@@ -28,7 +28,9 @@ from c2d.replay.buffer import horizon, learner_view, to_device
 from c2d.returns.bellman import greedy, q_values
 from c2d.types import Phi, ResetFrame, ReturnDist, Sight, Step
 
-Choose = Callable[[Any], np.ndarray]  # observations [B, *obs], or a `Sight` of B games -> actions [B], before ε
+# observations [B, *obs] or a `Sight` of B games and, where the environments have masks, legal actions [B, A] ->
+# actions [B], before ε
+Choose = Callable[..., np.ndarray]
 
 
 class FrameStack:
@@ -40,10 +42,12 @@ class FrameStack:
     def __init__(self, spec: EnvSpec) -> None:
         self._channels = spec.frame_shape[0]
         self.obs = np.zeros(spec.obs_shape, dtype=spec.frame_dtype)  # [S·C, H, W], newest frame last
+        self.legal: np.ndarray | None = None  # [A] bool: the actions that may be taken now; None: all
 
     def reset(self, opening: ResetFrame) -> np.ndarray:
         """The first observation of an episode."""
         self.obs[:] = 0
+        self.legal = opening.legal
         for _ in range(opening.repeats):
             self.push(opening.frame)
         return self.obs
@@ -55,7 +59,10 @@ class FrameStack:
 
     def update(self, step: Step) -> np.ndarray:
         """The observation after `step`: of the next episode if this one ended."""
-        return self.push(step.frame) if step.reset is None else self.reset(step.reset)
+        if step.reset is not None:
+            return self.reset(step.reset)
+        self.legal = step.legal
+        return self.push(step.frame)
 
     def followed_by(self, frame: np.ndarray) -> np.ndarray:
         """A new array: the observation if `frame` came next, even where the episode ends with it."""
@@ -78,10 +85,11 @@ class Actor:
         self.remembered: Tensor | None = None  # [B, K] after the observations of the last call
 
     @torch.inference_mode()
-    def greedy(self, obs: np.ndarray | Sight) -> np.ndarray:
-        """The action of largest expected real return: the one wait for the device in acting. [B, *obs] -> [B]"""
+    def greedy(self, obs: np.ndarray | Sight, legal: np.ndarray | None = None) -> np.ndarray:
+        """The legal action of largest expected real return: the one wait for the device in acting. [B, *obs] -> [B]"""
         q = q_values(self.law(obs), self.phi)  # [B, A]
-        best = greedy(q).unsqueeze(-1)  # [B, 1]
+        mask = None if legal is None else torch.from_numpy(legal).to(self.device)
+        best = greedy(q, mask).unsqueeze(-1)  # [B, 1]
         both = torch.cat((best, q.gather(-1, best)), -1).cpu().numpy()  # [B, 2] in one copy; actions are small integers
         self.values = both[:, 1].tolist()
         return both[:, 0].astype(np.int64)
@@ -109,21 +117,35 @@ def epsilon_greedy(
     actions: int,
     choose: Choose | None,  # None only with ε = 1
     every_row: bool = False,
+    legal: Sequence[np.ndarray | None] | None = None,  # B × [A]: the actions that may be taken; None: all
 ) -> list[tuple[int, bool]]:
-    """Of each row the action, and whether it was drawn at random, which it is with probability ε.
+    """Of each row the action, and whether it was drawn at random among the legal ones, as it is with probability ε.
 
     `choose` is called once: for the rows whose answer is used, and not at all if there are none; with `every_row`,
     for all of them.
     """
     each = [epsilon] * len(rngs) if isinstance(epsilon, float | int) else epsilon
-    drawn = [int(rng.integers(actions)) if rng.random() < eps else None for rng, eps in zip(rngs, each, strict=True)]
+    masks = [None] * len(rngs) if legal is None else legal
+    drawn = [
+        uniform(rng, actions, mask) if rng.random() < eps else None
+        for rng, eps, mask in zip(rngs, each, masks, strict=True)
+    ]
     rows = [row for row, action in enumerate(drawn) if every_row or action is None]
     chosen: dict[int, int] = {}
     if rows:
         assert choose is not None, "a policy is needed where ε < 1"
-        answers = choose(np.stack([observations[row] for row in rows]))
+        masked = [mask for row in rows if (mask := masks[row]) is not None]  # of all rows, or of none
+        answers = choose(np.stack([observations[row] for row in rows]), *([np.stack(masked)] if masked else []))
         chosen = {row: int(action) for row, action in zip(rows, answers, strict=True)}
     return [(chosen[row], False) if action is None else (action, True) for row, action in enumerate(drawn)]
+
+
+def uniform(rng: np.random.Generator, actions: int, legal: np.ndarray | None) -> int:
+    """One of the legal actions, each with the same probability."""
+    if legal is None:
+        return int(rng.integers(actions))
+    choices = np.flatnonzero(legal)
+    return int(choices[rng.integers(len(choices))])
 
 
 class Transition(NamedTuple):
@@ -186,6 +208,7 @@ class Stream:
             "value": self.value,
             "so_far": list(self.env.so_far),  # score and steps, for people: the environment knows its own
             **({"memory": known} if len(self.memory) else {}),
+            **({} if self.stack.legal is None else {"legal": self.stack.legal}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -199,7 +222,12 @@ class Stream:
             raise ValueError(f"the value of the chosen action is {str(value)[:40]!r}")
         if len(self.memory):
             self._load_memory(state["memory"])
-        self.stack.obs[:] = observation
+        legal, spec = state.get("legal"), self.env.spec
+        if (legal is not None) != spec.masked:
+            raise ValueError("it holds a mask of actions, or lacks one, unlike the environment")
+        if legal is not None and not (legal.dtype == np.bool_ and legal.shape == (spec.actions,) and legal.any()):
+            raise ValueError(f"the mask of actions is {legal.dtype} {legal.shape}, or forbids every action")
+        self.stack.obs[:], self.stack.legal = observation, legal
         self.action, self.value = action, value
         self.env.load_state_dict(state["environment"])
 
@@ -328,6 +356,7 @@ class Rollout:
             streams[0].env.spec.actions,
             self.choose if self.recall is None else self._choose_by_memory,
             self.every_row,
+            [stream.stack.legal for stream in streams],
         )
         values = iter(() if self.values is None else self.values())
         for stream, (action, random) in zip(streams, choices, strict=True):
@@ -335,10 +364,10 @@ class Rollout:
             answer = next(values, None) if self.every_row or not random else None
             stream.value = None if random else answer
 
-    def _choose_by_memory(self, obs: np.ndarray) -> np.ndarray:
+    def _choose_by_memory(self, obs: np.ndarray, *legal: np.ndarray) -> np.ndarray:
         """Of all streams, whose memory moves on with the observation."""
         assert self.recall is not None and self.choose is not None
-        actions = self.choose(sight(obs, self.streams))
+        actions = self.choose(sight(obs, self.streams), *legal)
         assert self.recall.remembered is not None
         for stream, memory in zip(self.streams, self.recall.remembered.cpu().numpy(), strict=True):
             stream.remembered = memory.copy()

@@ -1,7 +1,7 @@
 """Any Gymnasium environment with discrete actions: registered, or a class named as my_package.my_module:MyEnv.
 
-From top to bottom: the environment itself, how it is found and constructed, and how its spaces become actions and
-frames. Vectors become [D] f32, images [C, H, W] u8 or f32. Everything the environment returns is checked and copied.
+From top to bottom: the environment itself, then how it is found and constructed. Everything that it returns is checked
+and copied. What its spaces become is decided in `spaces.py`.
 """
 
 from __future__ import annotations
@@ -12,25 +12,19 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from c2d.envs.names import GIVEN
 from c2d.envs.protocols import GymRules, as_arguments
+from c2d.envs.spaces import mask_method, read_actions, read_mask, read_observations
 from c2d.envs.spec import ActionLog, EnvSpec, ReplayMismatch
 from c2d.errors import UserError, did_you_mean
 from c2d.types import GameEnd, ResetFrame, Step
 from c2d.user_code import imported, require_trusted
 
-ACCEPTED = "a Box with 1 dimension, an image [H, W], [H, W, C] or [C, H, W], Discrete, MultiBinary or MultiDiscrete"
-MAX_CHANNELS = 16  # the last axis of an image is its channels if it is at most this long and not longer than the first
-_NEW = ("env_kwargs", "wrappers")  # rules that are in the passport, and so in its hash, only if they are given
 _MAX_REWARD = float(np.finfo(np.float32).max)
-
-Converter = Callable[[Any], np.ndarray]
 
 
 class BadEnvironment(UserError):
@@ -45,19 +39,24 @@ class GymnasiumEnv:
         self._name = f"gym/{key}"
         self._seed = seed
         self._env = wrapped(build(key, rules.arguments), rules.wrappers)
-        self._first_action, actions = action_range(self._env.action_space, self._name)
-        self._convert, shape, dtype = observation_converter(self._env.observation_space, self._name)
+        self._actions = read_actions(self._env.action_space, self._name)
+        self._observations = read_observations(self._env.observation_space, self._name)
+        self._first = self._first_reset() if rules.action_masks == "use" else None
+        self._masks = self._where_masks_are()
+        shape, dtype = self._observations.shape, self._observations.dtype
         self.spec = EnvSpec(
             name=self._name,
             family="gym",
             frame_shape=shape,
             frame_dtype="uint8" if dtype == np.uint8 else "float32",
             stack=rules.stack,
-            actions=actions,
+            actions=self._actions.number,
             frames_per_step=1,
-            action_names=tuple(str(self._first_action + action) for action in range(actions)),
+            action_names=self._actions.names,
+            masked=self._masks is not None,
+            action_parts=self._actions.parts,
+            action_start=self._actions.start,
         )
-        self._limits = declared_limits(self._env.observation_space)
         self.outside: str | None = None  # the first observation that left its declared range, in words
         self._moves = ActionLog()
         self._episode = 0
@@ -65,24 +64,29 @@ class GymnasiumEnv:
         self._score = 0.0
 
     def reset(self) -> ResetFrame:
-        stream = np.random.SeedSequence([self._seed, self._episode])
         self._moves.begin(self._episode)
         self._episode += 1
         self._steps = 0
         self._score = 0.0
-        result = self._env.reset(seed=int(stream.generate_state(1)[0] >> 1))
+        first, self._first = self._first, None
+        result = self._reset() if first is None else first
         if not isinstance(result, tuple) or len(result) != 2:
             raise BadEnvironment(f"{self._name}: reset returned {_short(result)}; accepted: (observation, info)")
         self._newest = self._frame(result[0])
-        return ResetFrame(self._newest, 1)
+        return ResetFrame(self._newest, 1, self._legal(result[1]))
+
+    def _reset(self) -> Any:
+        """Begin the game with the number `_moves.game`."""
+        stream = np.random.SeedSequence([self._seed, self._moves.game])
+        return self._env.reset(seed=int(stream.generate_state(1)[0] >> 1))
 
     def step(self, action: int) -> Step:
-        result = self._env.step(self._first_action + int(action))
+        result = self._env.step(self._own(int(action)))
         self._steps += 1
         if not isinstance(result, tuple) or len(result) != 5:
             accepted = "(observation, reward, terminated, truncated, info)"
             raise BadEnvironment(f"{self._where()}: step returned {_short(result)}; accepted: {accepted}")
-        observation, reward, terminated, truncated, _ = result
+        observation, reward, terminated, truncated, info = result
         try:
             if getattr(reward, "ndim", 0):  # float() of an array with one element works in older NumPy
                 raise TypeError
@@ -95,15 +99,22 @@ class GymnasiumEnv:
         self._moves.actions.append(int(action))  # failed steps are not logged
         self._score += reward
         truncated = bool(truncated) or self._steps == self.rules.cap_steps
+        followed = not terminated and (not truncated or self.rules.truncation == "bootstrap")
+        legal = self._legal(info) if followed else None
         if not terminated and not truncated:
-            return Step(frame, reward, False, False, None, None)
+            return Step(frame, reward, False, False, None, None, legal)
         game = GameEnd(self._score, self._steps)
         terminal = bool(terminated)
-        return Step(frame, reward, terminal, not terminal, self.reset(), game)
+        return Step(frame, reward, terminal, not terminal, self.reset(), game, legal)
+
+    def _own(self, action: int) -> Any:
+        """An action in the environment's own form."""
+        own = self.spec.own_action(action)
+        return own.astype(self._env.action_space.dtype) if isinstance(own, np.ndarray) else own
 
     def _frame(self, observation: Any) -> np.ndarray:
         try:
-            frame = self._convert(observation)
+            frame = self._observations.convert(observation)
         except (ValueError, TypeError, IndexError) as error:
             raise BadEnvironment(f"{self._where()}: the observation is outside its space: {error}") from None
         shape = self.spec.frame_shape
@@ -112,9 +123,61 @@ class GymnasiumEnv:
         if frame.dtype != np.uint8 and not np.isfinite(frame).all():
             value = frame[~np.isfinite(frame)][0]
             raise BadEnvironment(f"{self._where()}: the observation contains {value}; accepted: finite numbers")
-        if self._limits is not None and self.outside is None:
-            self._check_limits(np.asarray(observation), *self._limits)
+        limits = self._observations.limits
+        if limits is not None and self.outside is None:
+            self._check_limits(self._observations.limited(observation), *limits)
         return frame
+
+    # ------------------------------------------------------------ masks
+
+    def _first_reset(self) -> Any:
+        """What the first reset returns, which may hold a mask; None if it fails, as `reset` then will."""
+        self._moves = ActionLog()
+        try:
+            return self._reset()
+        except Exception:
+            return None
+
+    def _where_masks_are(self) -> str | None:
+        """In `info`, in the method action_masks(), or nowhere."""
+        if self.rules.action_masks == "ignore":
+            return None
+        info = self._first[1] if isinstance(self._first, tuple) and len(self._first) == 2 else None
+        if _mask_in(info):
+            return "info"
+        return None if mask_method(self._env) is None else "method"
+
+    def _legal(self, info: Any) -> np.ndarray | None:
+        """The legal actions [A]; None if the environment has no masks."""
+        if self.rules.action_masks == "ignore":
+            return None
+        if self._masks != "method" and _mask_in(info) != (self._masks == "info"):
+            raise BadEnvironment(self._unlike_before())
+        if self._masks is None:
+            return None
+        method = mask_method(self._env) if self._masks == "method" else None
+        given = info["action_mask"] if method is None else method()
+        try:
+            legal = read_mask(given, self._actions)
+        except ValueError as error:
+            raise BadEnvironment(f"{self._where()}: the action mask {error}") from None
+        if not legal.any():
+            raise BadEnvironment(
+                f"{self._where()}: the action mask forbids every action; accepted: at least one legal action, except "
+                "where the episode terminates"
+            )
+        return legal
+
+    def _unlike_before(self) -> str:
+        if self._masks is None:
+            return (
+                f"{self._where()}: info has an action mask, which that of the first reset had not; accepted: one from "
+                "every reset and step, or --rules.action-masks ignore"
+            )
+        return (
+            f"{self._where()}: info has no action mask, which that of the first reset had; accepted: "
+            'info["action_mask"] from every reset and step, except where the episode terminates'
+        )
 
     def _check_limits(self, observation: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
         if (observation >= low).all() and (observation <= high).all():
@@ -141,7 +204,7 @@ class GymnasiumEnv:
         return self._moves.state_dict(self._newest)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._episode = state["game"]
+        self._episode, self._first = state["game"], None
         try:
             self._moves.play_again(self, state)
         except BadEnvironment as error:
@@ -152,9 +215,11 @@ class GymnasiumEnv:
 
         return {
             "env": self._name,
-            **{name: value for name, value in asdict(self.rules).items() if name not in _NEW or value},
+            **self.rules.facts(),
             "actions": list(self.spec.action_names),
             "observation_space": str(self._env.observation_space),
+            **({"observations": layout} if (layout := self._observations.layout) else {}),
+            **({"action_masks": "used"} if self.spec.masked else {}),
             "own_limit_steps": getattr(self._env.spec, "max_episode_steps", None),
             "gymnasium": gymnasium.__version__,
             "score": "raw, whole episodes",
@@ -323,91 +388,9 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
+def _mask_in(info: Any) -> bool:
+    return isinstance(info, dict) and info.get("action_mask") is not None
+
+
 def _short(result: Any) -> str:
     return f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
-
-
-def action_range(space: Any, name: str) -> tuple[int, int]:
-    """The first action and the number of actions of a Discrete space."""
-    from gymnasium.spaces import Discrete
-
-    if not isinstance(space, Discrete):
-        raise UserError(
-            f"{name} has the action space {space}; accepted: Discrete. A wrapper that numbers the actions helps: "
-            "--wrapper my_module:wrap (docs/extending.md#an-environment)"
-        )
-    return int(space.start), int(space.n)
-
-
-def declared_limits(space: Any) -> tuple[np.ndarray, np.ndarray] | None:
-    """The bounds of a Box, if observations of its type can leave them."""
-    from gymnasium.spaces import Box
-
-    if not isinstance(space, Box) or not (np.isfinite(space.low).any() or np.isfinite(space.high).any()):
-        return None
-    if space.dtype == np.uint8 and not space.low.any() and (space.high == 255).all():
-        return None
-    return space.low, space.high
-
-
-def observation_converter(space: Any, name: str) -> tuple[Converter, tuple[int, ...], np.dtype[Any]]:
-    """A function that copies observations into frames, and the shape and type of the frames."""
-    from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
-
-    float32 = np.dtype(np.float32)
-    if isinstance(space, Discrete):
-        return _one_hot(np.array([space.n]), np.array([space.start])), (int(space.n),), float32
-    if isinstance(space, MultiDiscrete) and space.nvec.ndim == 1:
-        start = np.asarray(getattr(space, "start", np.zeros_like(space.nvec)))
-        return _one_hot(space.nvec, start), (int(space.nvec.sum()),), float32
-    if isinstance(space, MultiBinary) and len(space.shape) == 1:
-        return _vector, space.shape, float32
-    if isinstance(space, Box) and len(space.shape) == 1:
-        return _vector, space.shape, float32
-    if isinstance(space, Box) and len(space.shape) in (2, 3):
-        dtype = np.dtype(np.uint8) if space.dtype == np.uint8 else float32
-        convert, shape = _image(space.shape, dtype)
-        bound = float(max(abs(np.min(space.low)), abs(np.max(space.high))))
-        if dtype == float32 and 1.0 < bound < np.inf:  # such as 0 … 255: networks expect about 0 … 1
-            return lambda observation: convert(observation) / np.float32(bound), shape, dtype
-        return convert, shape, dtype
-    shape_note = f" of shape {space.shape}" if getattr(space, "shape", None) else ""
-    kind = type(space).__name__
-    flatten = ". A wrapper makes a vector of it: --wrapper gymnasium.wrappers:FlattenObservation"
-    hint = flatten if kind in ("Dict", "Tuple") else ""
-    raise UserError(f"{name} has the observation space {kind}{shape_note}; accepted: {ACCEPTED}{hint}")
-
-
-def _vector(observation: Any) -> np.ndarray:
-    return np.array(observation, dtype=np.float32)
-
-
-def _one_hot(sizes: np.ndarray, start: np.ndarray) -> Converter:
-    """Concatenated one-hot codes."""
-    offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]) - start
-    total = int(sizes.sum())
-
-    def convert(observation: Any) -> np.ndarray:
-        values = np.asarray(observation).reshape(-1)
-        if values.shape != sizes.shape or not ((values >= start) & (values < start + sizes)).all():
-            raise ValueError(str(observation))
-        code = np.zeros(total, dtype=np.float32)
-        code[values + offsets] = 1.0
-        return code
-
-    return convert
-
-
-def _image(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Converter, tuple[int, ...]]:
-    """[H, W] -> [1, H, W]; [H, W, C] -> [C, H, W]; [C, H, W] is kept."""
-    if len(shape) == 2:
-        return lambda observation: np.array(observation, dtype=dtype)[None], (1, *shape)
-    channels_last = shape[2] <= MAX_CHANNELS and shape[2] <= shape[0]
-    if not channels_last:
-        return lambda observation: np.array(observation, dtype=dtype), shape
-
-    def convert(observation: Any) -> np.ndarray:
-        image = np.asarray(observation)
-        return np.array(np.moveaxis(image, -1, 0) if image.ndim == 3 else image, dtype=dtype, order="C")
-
-    return convert, (shape[2], shape[0], shape[1])

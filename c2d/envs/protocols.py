@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
@@ -20,6 +20,7 @@ from c2d.validation import COUNT, FRACTION, UNITS_OR_0, between
 #   bootstrap  it is stored and bootstraps from the true final observation
 #   terminal   it is stored as if the episode had ended by itself
 Truncation = Literal["drop", "bootstrap", "terminal"]
+AnyRules = TypeVar("AnyRules")
 Resize = Literal["area", "linear", "nearest"]
 TRUNCATIONS: tuple[Truncation, ...] = ("drop", "bootstrap", "terminal")
 RESIZES: tuple[Resize, ...] = ("area", "linear", "nearest")
@@ -153,11 +154,17 @@ class GymRules:
     env_kwargs: Annotated[tuple[str, ...], tyro.conf.Fixed, tyro.conf.Suppress] = ()
     """Arguments of the environment, in order and as text: ("goal=left", "size=7"). `--env-kwargs.size 7` gives one."""
 
+    action_masks: Literal["use", "ignore"] = "use"
+    """Masks that the environment gives, in info["action_mask"] or by a method action_masks(): use them, so that illegal
+    actions are neither taken nor bootstrapped from; or ignore them."""
+
     wrappers: Annotated[tuple[str, ...], tyro.conf.Fixed, tyro.conf.Suppress] = ()
     """Wrappers around it, the innermost first: ("my_module:wrap",). `--wrapper my_module:wrap` gives one."""
 
     def __post_init__(self) -> None:
         _check_common(self.truncation, self.stack, self.cap_steps)
+        accepted = "use or ignore"
+        _require(self.action_masks in ("use", "ignore"), "action_masks", self.action_masks, accepted)
         for text in self.env_kwargs:
             name, equals, _ = text.partition("=")
             if not equals or not name.isidentifier():
@@ -166,10 +173,21 @@ class GymRules:
             if ":" not in wrapper:
                 raise UserError(f'--wrapper is "{wrapper}"; accepted: my_package.my_module:wrap')
 
+    def facts(self) -> dict[str, Any]:
+        """For the passport: those that are newer than its hash are in it only if they are given."""
+        given = {"env_kwargs": self.env_kwargs, "wrappers": self.wrappers}
+        facts = {name: value for name, value in asdict(self).items() if name not in {*given, "action_masks"}}
+        return {**facts, **{name: value for name, value in given.items() if value}}
+
     @property
     def arguments(self) -> dict[str, Any]:
         """What the environment is called with."""
         return {name: argument_value(text) for name, _, text in (pair.partition("=") for pair in self.env_kwargs)}
+
+
+def as_begun(rules: AnyRules, masked: bool) -> AnyRules:
+    """The rules of a run that used masks, or did not: one begun without them goes on so, whatever there is now."""
+    return replace(rules, action_masks="ignore") if isinstance(rules, GymRules) and not masked else rules
 
 
 def as_arguments(arguments: Mapping[str, Any]) -> tuple[str, ...]:

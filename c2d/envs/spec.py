@@ -26,11 +26,21 @@ class EnvSpec:
     actions: int
     frames_per_step: int  # emulated frames per agent step; 1 where there is no emulator
     action_names: tuple[str, ...] = ()
+    masked: bool = False  # its frames come with the actions that are legal
+    action_parts: tuple[int, ...] = ()  # values of each part of its own actions, where these are vectors
+    action_start: tuple[int, ...] = ()  # least value of each part of its own actions, or of the number; (): 0
 
     @property
     def obs_shape(self) -> tuple[int, ...]:
         """[S·C, H, W] or [S·D]."""
         return (self.stack * self.frame_shape[0], *self.frame_shape[1:])
+
+    def own_action(self, action: int | np.ndarray) -> Any:
+        """An action that counts from 0, or a batch of them, in the environment's own form. [*] -> [*] or [*, parts]"""
+        own = np.stack(np.unravel_index(action, self.action_parts), -1) if self.action_parts else action
+        if not self.action_start:
+            return own
+        return own + (np.array(self.action_start) if self.action_parts else self.action_start[0])
 
     @property
     def pixel_scale(self) -> float:
@@ -40,6 +50,11 @@ class EnvSpec:
     @property
     def frame_bytes(self) -> int:
         return math.prod(self.frame_shape) * np.dtype(self.frame_dtype).itemsize
+
+    @property
+    def mask_bytes(self) -> int:
+        """Of the bits of the legal actions, in the replay."""
+        return -(-self.actions // 8) if self.masked else 0
 
 
 class Environment(Protocol):

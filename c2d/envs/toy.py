@@ -1,8 +1,8 @@
 """Small decision processes for which the distribution of the discounted return is known exactly.
 
 A state offers actions; an action is a list of outcomes, each with a probability, a reward and a next state
-(or the end of the episode). States are numbered and observed as one-hot vectors. An episode visits no state twice,
-so all outcomes can be enumerated.
+(or the end of the episode). An action without outcomes is illegal, and a toy that has one gives masks. States are
+numbered and observed as one-hot vectors. An episode visits no state twice, so all outcomes can be enumerated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from c2d.envs.protocols import GymRules
 from c2d.envs.spec import EnvSpec
-from c2d.errors import unknown_name
+from c2d.errors import UserError, unknown_name
 from c2d.types import GameEnd, ResetFrame, Step
 
 
@@ -29,7 +29,11 @@ class Toy:
     """Episodes start in state 0. Transitions only lead to higher states."""
 
     about: str
-    states: tuple[tuple[tuple[Outcome, ...], ...], ...]  # [state][action][outcome]
+    states: tuple[tuple[tuple[Outcome, ...], ...], ...]  # [state][action][outcome]; no outcomes: illegal
+
+    @property
+    def masked(self) -> bool:
+        return not all(outcomes for actions in self.states for outcomes in actions)
 
 
 def _walk(reward: float, to: int | None) -> tuple[Outcome, ...]:
@@ -84,6 +88,15 @@ TOYS: dict[str, Toy] = {
             (_walk(2.0, None), _walk(-1.0, None)),
         ),
     ),
+    "masked": Toy(
+        "Only losses, and some actions are illegal in some states: what is never learned, near 0, would look best.",
+        (
+            (_walk(-1.0, 1), _walk(-3.0, 2), ()),
+            ((), (Outcome(0.5, -12.0, 3), Outcome(0.5, -4.0, 3)), _walk(-10.0, 3)),
+            ((), (), _walk(-4.0, 3)),
+            ((Outcome(0.25, -8.0, None), Outcome(0.75, 0.0, None)), (), _walk(-3.0, None)),
+        ),
+    ),
 }
 
 
@@ -112,6 +125,7 @@ class ToyEnv:
             actions=actions,
             frames_per_step=1,
             action_names=tuple(str(action) for action in range(actions)),
+            masked=self._toy.masked and rules.action_masks == "use",
         )
         self.reset()
 
@@ -119,10 +133,16 @@ class ToyEnv:
         self._state = 0
         self._steps = 0
         self._score = 0.0
-        return ResetFrame(self._codes[0].copy(), 1)
+        return ResetFrame(self._codes[0].copy(), 1, self._legal())
+
+    def _legal(self) -> np.ndarray | None:
+        """The legal actions of the current state. [A] bool"""
+        return np.array([bool(outcomes) for outcomes in self._toy.states[self._state]]) if self.spec.masked else None
 
     def step(self, action: int) -> Step:
         outcomes = self._toy.states[self._state][action]
+        if not outcomes:
+            raise UserError(f"{self.spec.name}: action {action} is illegal in state {self._state}")
         draw, chosen = self._rng.random(), outcomes[-1]
         for outcome in outcomes:
             draw -= outcome.prob
@@ -134,11 +154,12 @@ class ToyEnv:
         terminal = chosen.to is None
         frame = self._codes[chosen.to].copy() if chosen.to is not None else np.zeros_like(self._codes[0])
         capped = self._steps == self.rules.cap_steps
-        if chosen.to is not None and not capped:
-            self._state = chosen.to
-            return Step(frame, chosen.reward, False, False, None, None)
+        self._state = 0 if chosen.to is None else chosen.to
+        legal = None if terminal else self._legal()
+        if not terminal and not capped:
+            return Step(frame, chosen.reward, False, False, None, None, legal)
         game = GameEnd(self._score, self._steps)
-        return Step(frame, chosen.reward, terminal, not terminal, self.reset(), game)
+        return Step(frame, chosen.reward, terminal, not terminal, self.reset(), game, legal)
 
     @property
     def so_far(self) -> GameEnd:
@@ -159,7 +180,9 @@ class ToyEnv:
         self._rng.bit_generator.state = state["rng"]
 
     def passport(self) -> dict[str, Any]:
-        return {"env": self.spec.name, **asdict(self.rules), "score": "raw, whole episodes"}
+        rules = {name: value for name, value in asdict(self.rules).items() if name != "action_masks"}
+        masks = {"action_masks": "used"} if self.spec.masked else {}
+        return {"env": self.spec.name, **rules, **masks, "score": "raw, whole episodes"}
 
     def render(self) -> np.ndarray:
         """A row of cells; the current state is bright."""

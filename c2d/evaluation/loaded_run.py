@@ -13,7 +13,7 @@ from c2d.api import load
 from c2d.config import Config, validate
 from c2d.envs.make import make
 from c2d.envs.names import require_trusted_env, resolve
-from c2d.envs.protocols import GymRules
+from c2d.envs.protocols import GymRules, as_begun
 from c2d.envs.spec import Environment
 from c2d.errors import UserError
 from c2d.files import kind_of
@@ -97,7 +97,10 @@ def open_run(path: str | Path, env: str | None = None, device: str = "cpu", cap_
     name = resolve(config.env if env is None else env).canonical
     if name != config.env and isinstance(config.rules, GymRules):  # they are arguments of the other one
         config = replace(config, rules=replace(config.rules, env_kwargs=()))
-    return LoadedRun(run_dir, config, load(path, device), name, steps, iterations)
+    agent = load(path, device)
+    if name == config.env:
+        config = replace(config, rules=as_begun(config.rules, agent.spec.masked))
+    return LoadedRun(run_dir, config, agent, name, steps, iterations)
 
 
 def open_for_reading(path: str | os.PathLike[str]) -> LoadedRun:

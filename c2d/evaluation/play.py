@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from c2d.agents.agent import Agent
@@ -139,12 +140,13 @@ class Decisions:
     different: int = 0
     laws: tuple[Tensor, Tensor] | None = None  # returns and probabilities of the last call, [P, A, N] each
 
-    def choose(self, obs: np.ndarray | Sight) -> np.ndarray:
-        """[P, *obs] -> [P]"""
+    def choose(self, obs: np.ndarray | Sight, legal: np.ndarray | None = None) -> np.ndarray:
+        """[P, *obs], [P, A] -> [P]"""
         self.laws = self.agent.actor.laws(obs)
-        actions = self.by.best(*self.laws)
+        mask = None if legal is None else torch.from_numpy(legal).to(self.laws[0].device)
+        actions = self.by.best(*self.laws, mask)
         if self.rival != self.by:
-            self.different += int((self.rival.best(*self.laws) != actions).sum())
+            self.different += int((self.rival.best(*self.laws, mask) != actions).sum())
         self.made += len(actions)
         return actions.cpu().numpy()
 

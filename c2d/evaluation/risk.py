@@ -19,6 +19,7 @@ from torch import Tensor
 
 from c2d.errors import UserError, unknown_name
 from c2d.evaluation.statistics import percentile_interval, resampled_indices
+from c2d.returns.bellman import greedy
 
 if TYPE_CHECKING:
     from c2d.evaluation.play import PlayedGames
@@ -138,15 +139,20 @@ class Criterion(NamedTuple):
         measure = CRITERIA[self.name].measure
         return measure(returns, probs) if self.number is None else measure(returns, probs, self.number)
 
-    def best(self, returns: Tensor, probs: Tensor) -> Tensor:
-        """The action with the largest value; ties go to the largest mean, then to the first. [..., A, N] -> [...]"""
+    def best(self, returns: Tensor, probs: Tensor, legal: Tensor | None = None) -> Tensor:
+        """The legal action with the largest value; ties go to the largest mean, then to the first. [..., A, N] -> [...]
+
+        legal [..., A] bool; None: all actions are.
+        """
         means = mean(returns, probs)
         if self.name == "mean":
-            return means.argmax(-1)
+            return greedy(means, legal)
         values = self(returns, probs)  # [..., A]
+        if legal is not None:
+            values = values.masked_fill(~legal, -math.inf)
         tolerance = _EQUAL if self.name == "above" else 0.0
         equal = values >= values.amax(-1, keepdim=True) - tolerance
-        return means.masked_fill(~equal, -math.inf).argmax(-1)
+        return greedy(means.masked_fill(~equal, -math.inf), legal)
 
 
 MEAN = Criterion("mean", None)

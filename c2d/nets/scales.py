@@ -51,11 +51,19 @@ class RunningScale(nn.Module):
         self.register_buffer("count", torch.zeros(()))  # batches seen
 
     @torch.no_grad()
-    def watch(self, q: Tensor) -> None:  # [B, A] real means
+    def watch(self, q: Tensor, legal: Tensor | None = None) -> None:  # [B, A] real means, and which actions are legal
         """One batch more, on the device."""
         self.count.add_(1.0)
-        spread = q.std(-1, correction=0).mean().clamp_min(_LEAST)
+        deviation = q.std(-1, correction=0) if legal is None else _deviation(q, legal)  # [B]
+        spread = deviation.mean().clamp_min(_LEAST)
         self.value.lerp_(spread, self.count.reciprocal().clamp_min(self.rate))
+
+
+def _deviation(q: Tensor, legal: Tensor) -> Tensor:
+    """Standard deviation of the legal ones. [B, A], [B, A] bool -> [B]"""
+    count = legal.sum(-1)
+    middle = (q.where(legal, 0.0).sum(-1) / count).unsqueeze(-1)
+    return ((q - middle).square().where(legal, 0.0).sum(-1) / count).sqrt()
 
 
 _LEAST = 1e-8  # so that something can be divided by the scale, where all actions are alike

@@ -104,7 +104,7 @@ class Replay:
         self.spec, self.n_step, self.gamma = spec, n_step, gamma
         self.truncation, self.clip_reward = truncation, clip_reward
         self.capacity = capacity // streams * streams
-        self.frame_bytes = spec.frame_bytes
+        self.frame_bytes = spec.frame_bytes + spec.mask_bytes
         self.sampler: Sampler = UniformSampler(self.capacity, streams) if sampler is None else sampler
         self.slots = Slots(spec, capacity // streams, streams, compress)
         self.rings = [Ring(self.slots, stream, n_step, self.sampler) for stream in range(streams)]
@@ -138,7 +138,7 @@ class Replay:
             raise ValueError("a step that ends an episode must bring the first frame of the next")
         seen = learner_view(step, self.truncation, self.clip_reward)
         if seen.kept:
-            ring.add(action, seen.reward, seen.terminal, step.frame)
+            ring.add(action, seen.reward, seen.terminal, step.frame, step.legal)
         if step.reset is not None:
             ring.begin(step.reset)
 
@@ -151,10 +151,11 @@ class Replay:
             )
         return self.read(*self.sampler.draw(batch_size, rng), device)
 
-    def probe(self, count: int, rng: np.random.Generator) -> NDArray[Any] | Sight:
-        """States to ask a network about, as it sees them when acting."""
-        states: NDArray[Any] = self.sample(count, rng).obs.numpy()  # type: ignore[union-attr]
-        return states
+    def probe(self, count: int, rng: np.random.Generator) -> tuple[NDArray[Any] | Sight, NDArray[np.bool_] | None]:
+        """States to ask a network about, as it sees them when acting, and the actions that are legal there."""
+        batch = self.sample(count, rng)
+        states: NDArray[Any] = batch.obs.numpy()  # type: ignore[union-attr]
+        return states, None if batch.legal is None else batch.legal.numpy()
 
     def feedback(self, indices: NDArray[np.int64], priority: NDArray[np.float32]) -> None:
         """Hand the priorities of an update to the sampler. `indices` are those of the batch."""
@@ -186,6 +187,8 @@ class Replay:
             "next_obs": next_obs,
             "weight": np.ones(len(indices), dtype=np.float32) if weight is None else weight,
         }
+        if (legal := self.slots.legal_actions(states)) is not None:
+            arrays["legal"], arrays["next_legal"] = legal
         return Batch(**to_device(arrays, device), indices=torch.from_numpy(indices.astype(np.int64)))
 
     def state_dict(self) -> dict[str, Any]:

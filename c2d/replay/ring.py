@@ -8,6 +8,7 @@ frame of a state s_i, how it came about, and what followed:
     opening       1    0    0    0  |  2    0    0  |  1        0, or how often a first frame is repeated
     action        +    +    +    +  |  +    +   -1  |  .        -1: none taken; s_6 is only bootstrapped from
     terminal      .    .    .    x  |  .    .    .  |  .        the transition from slot 3 ended its episode
+    legal         bits of the actions that may be taken from the state; only where the environment has masks
     state (S=4)  000a 00ab 0abc abcd| 00ee 0eef eefg| 000h
 
 Slots are written once, in order of time; the transition of a slot is final when the next slot is opened. A slot's
@@ -35,7 +36,7 @@ from c2d.envs.spec import EnvSpec
 from c2d.types import ResetFrame
 
 _FIELDS = ("opening", "action", "reward", "terminal")  # arrays with one element per slot
-STORED = frozenset((*_FIELDS, "lengths", "frames"))  # arrays of `Ring.pack`
+STORED = frozenset((*_FIELDS, "lengths", "frames"))  # arrays of `Ring.pack`; with masks also "legal"
 
 
 class Slots:
@@ -43,7 +44,7 @@ class Slots:
 
     def __init__(self, spec: EnvSpec, capacity: int, streams: int = 1, compress: bool | None = None) -> None:
         self.capacity, self.streams = capacity, streams  # slots of each stream
-        self.frame_bytes = spec.frame_bytes
+        self.frame_bytes = spec.frame_bytes + spec.mask_bytes
         self.stack, self.actions = spec.stack, spec.actions
         self._frame_shape, self._obs_shape, self._dtype = spec.frame_shape, spec.obs_shape, spec.frame_dtype
         total = capacity * streams
@@ -51,13 +52,15 @@ class Slots:
         self.action = np.full(total, -1, dtype=np.int32)
         self.reward = np.zeros(total, dtype=np.float32)
         self.terminal = np.zeros(total, dtype=np.bool_)
+        self.legal = np.zeros((total, spec.mask_bytes), dtype=np.uint8)  # a bit per action, or nothing
+        self.fields = (*_FIELDS, "legal") if spec.masked else _FIELDS
         kind = CompressedFrames if compressed(spec.frame_bytes, total, compress) else RawFrames
         self.frames: Frames = kind(spec, total)
         self._back = np.arange(spec.stack - 1, -1, -1)  # [S] oldest frame first
 
     def bytes_used(self, written: int) -> int:
         """Memory that is occupied when `written` slots have been written."""
-        per_slot = (self.opening, self.action, self.reward, self.terminal)
+        per_slot = (self.opening, self.action, self.reward, self.terminal, self.legal)
         return self.frames.bytes_used(written) + sum(array.nbytes for array in per_slot)
 
     def shifted(self, indices: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -69,6 +72,12 @@ class Slots:
         """The n-step transitions that begin at `indices` [B]."""
         window = self.shifted(indices[:, None], np.arange(n))  # [B, n]
         return fold(self.reward[window], self.terminal[window], self.action[window] >= 0, gamma)
+
+    def legal_actions(self, indices: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+        """The actions that may be taken from the states at `indices`; None: all. [*] -> [*, A]"""
+        if not self.legal.shape[1]:
+            return None
+        return np.unpackbits(self.legal[indices], axis=-1, count=self.actions).view(np.bool_)
 
     def observations(self, indices: NDArray[np.int64]) -> NDArray[Any]:
         """The states at `indices`, as `FrameStack` shows them when acting. [*] -> [*, S·C, H, W], newest frame last"""
@@ -121,17 +130,20 @@ class Ring:
         """Open an episode. One in progress is cut: its last state may be bootstrapped from."""
         if opening.repeats < 1:
             raise ValueError(f"a first frame is repeated {opening.repeats} times; accepted: at least 1")
-        self._append(opening.frame, min(opening.repeats, self.slots.stack))
+        self._append(opening.frame, min(opening.repeats, self.slots.stack), opening.legal)
         self._promote(self.head - 1)  # the episode before is closed: every window in it is complete
 
-    def add(self, action: int, reward: float, terminal: bool, frame: NDArray[Any]) -> None:
-        """Store the transition from the current state. `frame` is the newest one of the state it led to."""
+    def add(
+        self, action: int, reward: float, terminal: bool, frame: NDArray[Any], legal: NDArray[np.bool_] | None = None
+    ) -> None:
+        """Store the transition from the current state. `frame` is the newest one of the state it led to, where the
+        actions `legal` may be taken."""
         slots, here = self.slots, self._index(self.head - 1)
         slots.action[here] = action
         slots.reward[here] = reward
         slots.terminal[here] = terminal
         if not terminal:
-            self._append(frame, 0)
+            self._append(frame, 0, legal)
         self._promote(self.head - self.n_step)
 
     def sampleable(self) -> NDArray[np.int64]:
@@ -161,24 +173,25 @@ class Ring:
         indices = self._indices(first, last)
         lengths, frames = self.slots.frames.pack(indices)
         return {
-            **{name: getattr(self.slots, name)[indices] for name in _FIELDS},
+            **{name: getattr(self.slots, name)[indices] for name in self.slots.fields},
             "lengths": lengths,
             "frames": np.frombuffer(frames, np.uint8),
         }
 
     def unpack(self, first: int, last: int, stored: dict[str, NDArray[Any]]) -> None:
         """The inverse of `pack`; ValueError for what does not fit. In order of time, then `rebuild_index`."""
-        if set(stored) != STORED:
+        fields = self.slots.fields
+        if set(stored) != {*fields, "lengths", "frames"}:
             raise ValueError(f"stored fields are {sorted(stored)}")
         indices = self._indices(first, last)
         before = self._unpacked
         self._unpacked = (before[0] if before is not None and before[1] == first else first, last)
-        for name in _FIELDS:
+        for name in fields:
             own = getattr(self.slots, name)
-            if stored[name].shape != indices.shape or stored[name].dtype != own.dtype:
+            if stored[name].shape != indices.shape + own.shape[1:] or stored[name].dtype != own.dtype:
                 raise ValueError(f"stored {name} is {stored[name].dtype} {stored[name].shape}")
         self._check_values(stored)
-        for name in _FIELDS:
+        for name in fields:
             getattr(self.slots, name)[indices] = stored[name]
         if stored["lengths"].dtype != np.uint32 or stored["frames"].dtype != np.uint8:
             raise ValueError("stored frames are of a wrong type")
@@ -220,6 +233,8 @@ class Ring:
             raise ValueError(f"stored openings are not all at most {slots.stack}")
         if not np.isfinite(stored["reward"]).all():
             raise ValueError("stored rewards are not all finite")
+        if "legal" in stored and not np.unpackbits(stored["legal"], axis=-1, count=slots.actions).any(-1).all():
+            raise ValueError("a stored mask forbids every action")
 
     # ------------------------------------------------------------ by number of the slot
 
@@ -234,7 +249,7 @@ class Ring:
     def _indices(self, first: int, last: int) -> NDArray[np.int64]:
         return self._base + np.arange(first, last) % self.capacity
 
-    def _append(self, frame: NDArray[Any], opening: int) -> None:
+    def _append(self, frame: NDArray[Any], opening: int, legal: NDArray[np.bool_] | None) -> None:
         """Open the next slot, over the oldest one when the ring is full."""
         if self.head >= self.capacity:
             self._forget(self.head - self.capacity)
@@ -244,6 +259,8 @@ class Ring:
         slots.action[index] = -1
         slots.reward[index] = 0.0
         slots.terminal[index] = False
+        if slots.legal.shape[1]:
+            slots.legal[index] = np.packbits(np.ones(slots.actions, np.bool_) if legal is None else legal)
         self.head += 1
 
     def _forget(self, lost: int) -> None:

@@ -84,8 +84,8 @@ class SequenceRing(Ring):
         while self._waiting and self._waiting[0] < now:
             self._waiting.popleft()
 
-    def _append(self, frame: NDArray[Any], opening: int) -> None:
-        super()._append(frame, opening)
+    def _append(self, frame: NDArray[Any], opening: int, legal: NDArray[np.bool_] | None) -> None:
+        super()._append(frame, opening, legal)
         place, before = (self.head - 1) % self.capacity, (self.head - 2) % self.capacity
         self.position[place] = 0 if opening else self.position[before] + 1
         if self.position[place] % self.core.stride == 0:
@@ -218,14 +218,15 @@ class SequenceReplay(Replay):
         """First slots of all sequences that may be drawn: stream by stream, each oldest first."""
         return np.concatenate([ring.starts() for ring in self.rings])
 
-    def probe(self, count: int, rng: np.random.Generator) -> Sight:
-        """States where burn-ins begin: there the memory is known."""
+    def probe(self, count: int, rng: np.random.Generator) -> tuple[Sight, NDArray[np.bool_] | None]:
+        """States where burn-ins begin: there the memory is known. And the actions that are legal there."""
         indices, _ = self.sampler.draw(count, rng)
         position = self._positions(indices)
         burn_in = np.minimum(position, self.core.burn_in)
         first = self.slots.shifted(indices, -burn_in)
         action, reward = self._before(first, position - burn_in)
-        return Sight(self.slots.observations(first), action, reward, self._memories(indices, position, burn_in))
+        seen = Sight(self.slots.observations(first), action, reward, self._memories(indices, position, burn_in))
+        return seen, self.slots.legal_actions(first)
 
     def feedback(self, indices: NDArray[np.int64], priority: NDArray[np.float32]) -> None:
         """From the priorities of steps to those of sequences: η·max + (1 − η)·mean (Kapturowski et al. 2019)."""
@@ -283,7 +284,9 @@ class SequenceReplay(Replay):
             "discount": folded.discount.astype(np.float32),
             "weight": np.ones(len(rows), np.float32) if weight is None else weight[order][sequence],
         }
-        there = to_device(arrays, device)
+        legal = slots.legal_actions(np.stack((rows, slots.shifted(rows, folded.steps))))  # [2, R, A]
+        masks = {} if legal is None else dict(zip(("legal", "next_legal"), legal, strict=True))
+        there = to_device({**arrays, **masks}, device)
         given = Sequences(
             there["burn_in"],
             there["obs"],
@@ -297,7 +300,7 @@ class SequenceReplay(Replay):
         )
         return Batch(
             obs=given,
-            **{name: there[name] for name in ("action", "reward", "discount", "weight")},
+            **{name: there[name] for name in ("action", "reward", "discount", "weight", *masks)},
             next_obs=given._replace(read=there["read_next"]),
             indices=torch.from_numpy(indices[sequence]),
         )

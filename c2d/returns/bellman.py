@@ -21,8 +21,13 @@ def q_values(law: ReturnDist, phi: Phi) -> Tensor:
     return (law.log_probs.exp() * phi.back(law.atoms)).sum(-1)
 
 
-def greedy(q: Tensor) -> Tensor:
-    """The action of largest value; the first of them when several are largest. [..., A] -> [...] i64"""
+def greedy(q: Tensor, legal: Tensor | None = None) -> Tensor:
+    """The legal action of largest value; the first of them when several are largest. [..., A] -> [...] i64
+
+    legal [..., A] bool; None: all are. One that is illegal is never chosen, not even where no value is finite.
+    """
+    if legal is not None:
+        q = q.clamp_min(torch.finfo(q.dtype).min).masked_fill(~legal, -torch.inf)
     return q.argmax(-1)
 
 
@@ -75,7 +80,7 @@ class Bootstrap(NamedTuple):
 
 def greedy_bootstrap(laws: BootstrapLaws, batch: Batch, phi: Phi) -> tuple[Tensor, ReturnDist]:
     """The target network's law at the greedy action a*, by real expected return (C2D, Alg. 2)."""
-    best = greedy(q_values(laws.choose_next, phi))  # [B]
+    best = greedy(q_values(laws.choose_next, phi), batch.next_legal)  # [B]
     return batch.reward, at_action(laws.target_next, best)
 
 
@@ -86,7 +91,7 @@ DOUBLE = Bootstrap(greedy_bootstrap, online_chooses=True)  # van Hasselt et al. 
 def clipped_bootstrap(laws: BootstrapLaws, batch: Batch, phi: Phi) -> tuple[Tensor, ReturnDist]:
     """At the online network's greedy action, the law of smaller real mean of the two networks: after clipped double
     Q-learning (Fujimoto et al. 2018, Eq. 8), with the target network as the second estimate."""
-    best = greedy(q_values(laws.choose_next, phi))  # [B]
+    best = greedy(q_values(laws.choose_next, phi), batch.next_legal)  # [B]
     online, target = at_action(laws.choose_next, best), at_action(laws.target_next, best)  # [B, M] each
     lower = (q_values(online, phi) < q_values(target, phi)).unsqueeze(-1)  # [B, 1]
     law = ReturnDist(
@@ -106,27 +111,31 @@ def munchausen(alpha: float, temperature: float, floor: float, online: bool = Fa
     reward: r + α·clip(τ log π(a|s), floor, 0). Law: the return under π less τ log π, in real space. Where all
     actions have the same fractions (quantile heads) it is Σ_a π(a)(z_a − τ log π(a)) fraction by fraction, as in
     the paper's M-IQN; else the mixture of the actions' laws with weights π. Of n > 1 steps only the first has its
-    bonus and only the last its entropy (deviates: D24).
+    bonus and only the last its entropy (deviates: D24). Illegal actions have probability 0, and no entropy.
 
     π(a|s) is that of the target network, or with `online` of the prediction (deviates: D38). With `scaled`, τ and the
     floor are multiplied by the running scale of real means.
     """
 
-    def log_policy(law: ReturnDist, phi: Phi, scale: Tensor | None) -> Tensor:  # [B, A, N] -> [B, A]
+    def log_policy(law: ReturnDist, phi: Phi, scale: Tensor | None, legal: Tensor | None) -> Tensor:
+        """[B, A, N] -> [B, A]; −∞ for illegal actions."""
         q = q_values(law, phi)
-        return ((q if scale is None else q / scale) / temperature).log_softmax(-1)
+        q = (q if scale is None else q / scale) / temperature
+        return (q if legal is None else q.masked_fill(~legal, -torch.inf)).log_softmax(-1)
 
     def fn(laws: BootstrapLaws, batch: Batch, phi: Phi) -> tuple[Tensor, ReturnDist]:
         now, scale = laws.online_now if online else laws.target_now, laws.scale if scaled else None
         assert now is not None and scaled == (scale is not None)
-        taken = log_policy(now, phi, scale).gather(1, batch.action[:, None]).squeeze(1)  # [B]
+        taken = log_policy(now, phi, scale, batch.legal).gather(1, batch.action[:, None]).squeeze(1)  # [B]
         bonus = (temperature * taken).clamp(floor, 0.0)
         tau: Tensor | float = temperature
         if scale is not None:
             bonus, tau = bonus * scale, temperature * scale
-        log_pi = log_policy(laws.choose_next, phi, scale)  # [B, A]
-        law = laws.target_next
-        returns = phi.back(law.atoms) - tau * log_pi.unsqueeze(-1)  # [B, A, M] real
+        log_pi = log_policy(laws.choose_next, phi, scale, batch.next_legal)  # [B, A]
+        law, entropy = laws.target_next, tau * log_pi
+        if batch.next_legal is not None:  # 0·∞ is not 0
+            entropy = entropy.masked_fill(~batch.next_legal, 0.0)
+        returns = phi.back(law.atoms) - entropy.unsqueeze(-1)  # [B, A, M] real
         if law.taus is not None:
             mean = (log_pi.exp().unsqueeze(-1) * returns).sum(1)
             mixed = ReturnDist(phi.to(mean), law.log_probs[:, 0], law.taus[:, 0])

@@ -54,7 +54,7 @@ class SlotRing(Protocol):
 
     @property
     def frame_bytes(self) -> int:
-        """Of one frame."""
+        """Of one frame, with its mask if there is one."""
         ...
 
     @property

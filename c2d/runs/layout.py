@@ -179,7 +179,9 @@ class RunDir:
         """Write what the run is, before it starts."""
         write_json(self.config, to_json(config))
         write_json(self.passport, passport)
-        write_json(self.env, {field.name: getattr(spec, field.name) for field in fields(spec)})
+        values = {field.name: getattr(spec, field.name) for field in fields(spec)}
+        usual = {field.name: field.default for field in fields(spec) if field.name in _LATER}
+        write_json(self.env, {name: value for name, value in values.items() if value != usual.get(name, ...)})
 
     def write_weights(self, data: bytes) -> None:
         write_atomically(self.weights, data)
@@ -230,11 +232,14 @@ class RunDir:
         return spec_from_json(self.read_json(self.env), str(self.env))
 
 
+_LATER = ("masked", "action_parts", "action_start")  # fields of env.json that are there only if they are not usual
+
+
 def spec_from_json(value: dict[str, Any], source: str) -> EnvSpec:
     """The contents of env.json as the shape of an environment."""
     try:
-        shape, names = tuple(value["frame_shape"]), tuple(value.get("action_names", ()))
-        spec = EnvSpec(**{**value, "frame_shape": shape, "action_names": names})
+        tuples = ("frame_shape", "action_names", "action_parts", "action_start")
+        spec = EnvSpec(**{**value, **{name: tuple(value[name]) for name in tuples if name in value}})
         _check_spec(spec)
         return spec
     except (KeyError, TypeError, ValueError) as error:
@@ -251,6 +256,13 @@ def _check_spec(spec: EnvSpec) -> None:
         )
     if spec.family not in get_args(Family) or spec.frame_dtype not in ("uint8", "float32"):
         raise ValueError(f"its family is {spec.family!r} and its frames are {spec.frame_dtype!r}")
+    own = (*spec.action_parts, *spec.action_start)
+    if type(spec.masked) is not bool or any(type(number) is not int or abs(number) > 10**9 for number in own):
+        raise ValueError(f"its own actions are {str(own)[:80]}, and whether it has masks {spec.masked!r}")
+    if spec.action_parts and (min(spec.action_parts) < 1 or math.prod(spec.action_parts) != spec.actions):
+        raise ValueError(f"its {spec.actions} actions are not the combinations of {str(spec.action_parts)[:80]}")
+    if len(spec.action_start) not in (0, len(spec.action_parts) or 1):
+        raise ValueError(f"its actions start at {str(spec.action_start)[:80]}")
     if not all(isinstance(text, str) for text in (spec.name, *spec.action_names)):
         raise ValueError("its names are not text")
     if math.prod(spec.obs_shape) > _LARGEST_OBSERVATION:

@@ -125,7 +125,8 @@ def estimate(run: PlannedRun, rates: Rates) -> ResourceEstimate:
         memory += _update_bytes(run)
     without_replay = weights * 4 + _SMALL_FILES
     checkpoints = (run.config.checkpoint.keep + 1) * weights * _SAVED_PER_WEIGHT
-    disk = without_replay + checkpoints + replay_bytes(_slots(run, schedule.replay_capacity), frame)
+    slots = _slots(run, schedule.replay_capacity)
+    disk = without_replay + checkpoints + replay_bytes(slots, frame) + slots * run.spec.mask_bytes
     rate = rates.for_run(run)
     seconds = None if rate is None else run.config.steps / rate
     return ResourceEstimate(int(memory), int(disk), int(without_replay), seconds)
@@ -151,8 +152,8 @@ def _replay_memory(run: PlannedRun, capacity: int) -> int:
     """Bytes of a replay of this capacity. A large one is compressed, so it may need less than a smaller one."""
     slots, frame = _slots(run, capacity), run.spec.frame_bytes
     if compressed(frame, capacity, run.config.compress_replay):
-        return replay_bytes(slots, frame)
-    return slots * (frame + 16)
+        return replay_bytes(slots, frame) + slots * run.spec.mask_bytes
+    return slots * (frame + 16 + run.spec.mask_bytes)
 
 
 def _weights(recipe: Recipe, spec: EnvSpec) -> int:

@@ -89,7 +89,8 @@ def predicted_bytes(session: Session) -> int:
     config = session.config
     schedule = config.recipe.schedule
     slots = min(schedule.replay_capacity, schedule.random_history + config.steps)
-    return replay_bytes(slots, session.replay.frame_bytes) + (config.checkpoint.keep + 1) * session.network_bytes
+    replay = replay_bytes(slots, session.env.spec.frame_bytes) + slots * session.env.spec.mask_bytes
+    return replay + (config.checkpoint.keep + 1) * session.network_bytes
 
 
 def replay_bytes(slots: int, frame: int) -> int:

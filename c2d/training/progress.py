@@ -32,12 +32,19 @@ def headline(header: dict[str, Any], changed: dict[str, Any] | None = None) -> s
     names = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
     doubt = f" | {header['resume']}" if header.get("resume") else ""
     changes = f" {options_of(changed)}" if changed else ""
+    seen = "" if "observations" not in facts else f" | observations: {_shortened(facts['observations'])}"
+    masks = " | action masks used" if facts.get("action_masks") == "used" else ""
     how = "" if config.get("compile", "off") == "off" else f" compiled ({config['compile']})"
     return (
         f"c2d train {config['env']} --recipe {config['recipe_name']} --seed {config['seed']} "
-        f"--iterations {config['iterations']}{changes} | protocol {facts['protocol']} [{facts['hash']}] | {names} | "
+        f"--iterations {config['iterations']}{changes} | protocol {facts['protocol']} [{facts['hash']}]{seen}{masks} | "
+        f"{names} | "
         f"{config['device']}{how}, {_count(header[records.MEASURED]['threads'], 'thread')}{doubt}"
     )
+
+
+def _shortened(text: str, most: int = 80) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 class ProgressDisplay(Observer):

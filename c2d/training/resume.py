@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from c2d.config import FREE, Config, flat, from_json, to_json
+from c2d.envs.make import spec_of
+from c2d.envs.protocols import as_begun
 from c2d.errors import UserError
 from c2d.files import flush_directory, kind_of, make_directory, names_inside, write_atomically, write_json
 from c2d.runs.checkpoints import Checkpoint, Checkpoints
@@ -45,6 +47,15 @@ def why_inexact(before: dict[str, Any], header: RunHeader) -> list[str]:
     for name in ("cpu", "threads", "device", "compile"):
         then[name], now[name] = measured.get(name), header.measured.get(name)
     return [f"{name} {then.get(name)} → {now.get(name)}" for name in {**then, **now} if then.get(name) != now.get(name)]
+
+
+def with_its_masks(run_dir: RunDir, config: Config) -> Config:
+    """What a run continues with: one begun without masks goes on without those that its environment gives."""
+    with suppress(UserError):
+        rules = as_begun(config.rules, run_dir.read_spec().masked)
+        if rules != config.rules and spec_of(config.env, config.rules).masked:
+            return dataclasses.replace(config, rules=rules)
+    return config
 
 
 def threads_before(checkpoints: Checkpoints) -> int | None:

@@ -75,7 +75,10 @@ def warning(learner: Learner, replay: Replay, extreme: float) -> str | None:
     stored = replay.sampleable()
     some = stored[:: max(len(stored) * replay.reach // _SAMPLE, 1)]
     with torch.inference_mode():
-        law = learner.online(replay.read(some, device=head.bound.device).obs, "act")
+        batch = replay.read(some, device=head.bound.device)
+        law = learner.online(batch.obs, "act")
+        if batch.legal is not None:  # nothing is learned of the others
+            law = law._replace(atoms=law.atoms[batch.legal], log_probs=law.log_probs[batch.legal])
         share, reach = saturation(law, head.bound).item(), learner.phi.back(head.bound).item()
     if share <= MOST:
         return None

@@ -27,7 +27,14 @@ from c2d.training import reward_unit
 from c2d.training.observers import EventLog, Observer, ObserverList
 from c2d.training.passport import machine, passport, versions
 from c2d.training.process import check_space, stop_requests, watchdog
-from c2d.training.resume import config_of, continue_from, reject_differences, threads_before, why_inexact
+from c2d.training.resume import (
+    config_of,
+    continue_from,
+    reject_differences,
+    threads_before,
+    why_inexact,
+    with_its_masks,
+)
 from c2d.training.saving import Saver
 from c2d.training.session import Session
 
@@ -79,7 +86,13 @@ class _Run:
         checkpoints.remove_half_written()
         try:
             if resuming:
-                reject_differences(run_dir, config_of(run_dir, observers.warn), config)
+                before = with_its_masks(run_dir, config_of(run_dir, observers.warn))
+                if (config := with_its_masks(run_dir, config)).rules != self.config.rules:
+                    observers.notice(
+                        "this run was begun without action masks, and continues without those there are now"
+                    )
+                self.config = config
+                reject_differences(run_dir, before, config)
             threads = _threads(config, checkpoints)
             torch.set_num_threads(threads)
             self.session, checkpoint = continue_from(checkpoints, lambda: Session(config), observers.warn)

@@ -25,7 +25,7 @@ from c2d.agents.learner import Learner, fetch, linear
 from c2d.agents.rollout import Actor, OwnPlay, Rollout, Stream
 from c2d.config import Config
 from c2d.envs.make import make
-from c2d.envs.spec import ReplayMismatch
+from c2d.envs.spec import EnvSpec, ReplayMismatch
 from c2d.errors import UserError
 from c2d.recipes.recipe import Schedule, epsilon_ladder
 from c2d.replay.buffer import Replay
@@ -147,6 +147,7 @@ class Session:
         self.recent = Tally()  # since the last point
         self.fresh_std: float | None = None  # spread of the laws before the first update
         self.probe: tuple[np.ndarray | Sight, np.ndarray] | None = None  # states, greedy actions [P] i64
+        self.probe_legal: np.ndarray | None = None  # [P, A] bool: the actions that are legal there; None: all
         self.mismatch: str | None = None  # why the game of a checkpoint could not be resumed
         self.notices: list[tuple[str, bool]] = []  # for whoever runs it: a text, and whether it is a warning
         self._warned = False  # that atoms are saturated
@@ -326,11 +327,13 @@ class Session:
         The acting network is asked without noise. The states are drawn by a generator of the iteration's own.
         """
         steady = Actor(self.learner.acting, self.learner.phi)
-        share = None if self.probe is None else float((steady.greedy(self.probe[0]) != self.probe[1]).mean())
+        share = None
+        if self.probe is not None:
+            share = float((steady.greedy(self.probe[0], self.probe_legal) != self.probe[1]).mean())
         if len(self.replay):
             rng = numpy_generator(self.config.seed, f"probe {self.iteration}")
-            states = self.replay.probe(PROBED, rng)
-            self.probe = states, steady.greedy(states)
+            states, self.probe_legal = self.replay.probe(PROBED, rng)
+            self.probe = states, steady.greedy(states, self.probe_legal)
         return share
 
     # ------------------------------------------------------------ for checkpoints
@@ -352,7 +355,8 @@ class Session:
         """The most that the arrays of `state_dict` can take; a fork may come from a larger replay."""
         observations = sum(stream.stack.obs.nbytes + 3 * stream.memory.nbytes for stream in self.rollout.streams)
         newest = 2 * self.replay.frame_bytes * len(self.rollout.streams)
-        probe = PROBED * (self.rollout.streams[0].stack.obs.nbytes + self.rollout.streams[0].memory.nbytes + 24)
+        stream = self.rollout.streams[0]
+        probe = PROBED * (stream.stack.obs.nbytes + stream.memory.nbytes + self.env.spec.actions + 24)
         return self.network_bytes + observations + newest + probe + 10 * 8 * self.replay.capacity
 
     def state_dict(self) -> dict[str, Any]:
@@ -373,7 +377,7 @@ class Session:
             "diagnostics": {
                 "play": self.play.state_dict(),
                 "fresh_std": self.fresh_std,
-                "probe": None if self.probe is None else {**_as_arrays(self.probe[0]), "actions": self.probe[1]},
+                "probe": None if self.probe is None else self._probe_state(self.probe),
             },
             "learner": self.learner.state_dict(),
             "replay": self.replay.state_dict(),
@@ -413,6 +417,10 @@ class Session:
                 self.mismatch = several + str(error)
                 self._new_game(number, stream)
 
+    def _probe_state(self, probe: tuple[np.ndarray | Sight, np.ndarray]) -> dict[str, np.ndarray]:
+        masks = {} if self.probe_legal is None else {"legal": self.probe_legal}
+        return {**_as_arrays(probe[0]), "actions": probe[1], **masks}
+
     def _load_diagnostics(self, saved: dict[str, Any]) -> None:
         self.play.load_state_dict(saved["play"])
         self.fresh_std, probe = saved["fresh_std"], saved["probe"]
@@ -422,8 +430,12 @@ class Session:
             states, actions, stream = probe["states"], probe["actions"], self.rollout.streams[0]
             shown = stream.stack.obs
             fits = states.shape[1:] == shown.shape and states.dtype == shown.dtype and len(states) > 0
+            legal, masks = probe.get("legal"), (len(states), self.env.spec.actions)
             if not fits or actions.shape != states.shape[:1] or actions.dtype != np.int64:
                 raise ValueError(f"the probed states are {states.dtype} {states.shape}")
+            if legal is not None and not (legal.shape == masks and legal.dtype == np.bool_ and legal.any(-1).all()):
+                raise ValueError(f"the masks of the probed states are {legal.dtype} {legal.shape}")
+            self.probe_legal = legal
             self.probe = states, actions
             if len(stream.memory):
                 seen = Sight(states, probe["before"], probe["earned"], probe["memory"])
@@ -478,10 +490,13 @@ def _check_alike(streams: Sequence[Stream]) -> None:
     """Reject environments that one network cannot play."""
     first = streams[0].env.spec
     for number, stream in enumerate(streams):
-        spec = stream.env.spec
-        if (spec.frame_shape, spec.frame_dtype, spec.actions) != (first.frame_shape, first.frame_dtype, first.actions):
+        if (given := _looks(stream.env.spec)) != (accepted := _looks(first)):
             raise UserError(
-                f"environment {number} of {len(streams)} has frames {spec.frame_shape} of {spec.frame_dtype} and "
-                f"{spec.actions} actions; accepted: {first.frame_shape} of {first.frame_dtype} and {first.actions}, as "
-                f"environment 0 of {first.name}"
+                f"environment {number} of {len(streams)} has {given}; accepted: {accepted}, as environment 0 of "
+                f"{first.name}"
             )
+
+
+def _looks(spec: EnvSpec) -> str:
+    masks = " with masks" if spec.masked else ""
+    return f"frames {spec.frame_shape} of {spec.frame_dtype} and {spec.actions} actions{masks}"

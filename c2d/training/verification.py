@@ -94,7 +94,7 @@ def _bytes(part: Any) -> Iterator[bytes]:
     elif isinstance(part, tuple):
         for inner in part:
             yield from _bytes(inner)
-    else:
+    elif part is not None:
         yield repr(part).encode()
 
 

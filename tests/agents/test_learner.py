@@ -378,7 +378,8 @@ def test_acting_targets_of_a_batch_are_those_of_its_rows():
     learner.synchronize()
     before, state = deepcopy(learner.state_dict()), learner.rng.get_state()
     together = learner.target(data, acting=True)
-    alone = [learner.target(Batch(*(field[row : row + 1] for field in data)), acting=True) for row in range(6)]
+    rows = [Batch(*(None if field is None else field[row : row + 1] for field in data)) for row in range(6)]
+    alone = [learner.target(row, acting=True) for row in rows]
     torch.testing.assert_close(torch.cat([law.atoms for law in alone]), together.atoms, rtol=1e-4, atol=1e-4)
     assert (learner.target(data).atoms - together.atoms).abs().max() > 1e-3
     np.testing.assert_equal(learner.state_dict(), before)

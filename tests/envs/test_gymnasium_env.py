@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from c2d.envs.gymnasium import BadEnvironment, GymnasiumEnv, declared_limits
+from c2d.envs.gymnasium import BadEnvironment, GymnasiumEnv
 from c2d.envs.make import make
 from c2d.envs.protocols import GymRules
+from c2d.envs.spaces import declared_limits
 from c2d.errors import UserError
-from c2d.user_code import trust
 
 HERE = "tests.envs.user_envs"
 
@@ -124,8 +124,7 @@ def test_contents_survive_the_conversion() -> None:
     ("name", "words"),
     [
         ("Continuous", ["Box(-1.0, 1.0, (2,)", "Discrete"]),
-        ("DictObservation", ["Dict", "accepted", "Discrete"]),
-        ("FourDimensional", ["(2, 3, 4, 5)", "accepted"]),
+        ("FourDimensional", ["(2, 3, 4, 5)", "accepted", "FlattenObservation"]),
     ],
 )
 def test_spaces_that_cannot_be_learned_are_named(name: str, words: list[str]) -> None:
@@ -237,16 +236,3 @@ def test_the_first_observation_outside_its_box_is_noted() -> None:
 ])  # fmt: skip
 def test_which_spaces_have_a_range_to_leave(space: spaces.Space, limited: bool) -> None:
     assert (declared_limits(space) is not None) == limited
-
-
-def test_dictionaries_and_several_actions_name_a_wrapper() -> None:
-    with pytest.raises(UserError, match=r"--wrapper gymnasium\.wrappers:FlattenObservation$"):
-        own("DictObservation")
-    assert own("DictObservation", GymRules(wrappers=(flatten(),))).spec.frame_shape == (2,)
-    with pytest.raises(UserError, match=r"MultiDiscrete\(\[2 3\]\); accepted: Discrete. A wrapper that numbers"):
-        own("TwoActions")
-
-
-def flatten() -> str:
-    trust("gymnasium.wrappers:FlattenObservation")
-    return "gymnasium.wrappers:FlattenObservation"

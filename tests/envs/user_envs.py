@@ -190,3 +190,106 @@ class Binary(Coded):
 
 
 not_an_environment = 3
+
+
+class Masked(Scripted):
+    """Gives a mask in info, which changes from step to step."""
+
+    action_space = spaces.Discrete(4)
+    gives = True
+    masks = ([1, 1, 0, 0], [0, 0, 1, 1], [True, False, False, False])
+
+    def info(self):
+        return {"action_mask": np.array(self.masks[self.steps % len(self.masks)])} if self.gives else {}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        observation, _ = super().reset(seed=seed)
+        return observation, self.info()
+
+    def step(self, action: int) -> Any:
+        *rest, _ = super().step(action)
+        return *rest, self.info()
+
+
+class MaskedByMethod(Scripted):
+    action_space = spaces.Discrete(3)
+
+    def action_masks(self):
+        return [self.steps < 2, True, False]
+
+
+class MaskedInParts(Scripted):
+    action_space = spaces.MultiDiscrete([2, 3])
+
+    def action_masks(self):
+        return np.array([True, False]), np.array([False, True, True])
+
+
+class Forbidding(Masked):
+    masks = ([1, 1, 0, 0], [0, 0, 0, 0])
+
+
+class EndingWithoutMask(Masked):
+    def info(self):
+        return {} if self.steps == self.terminated_at else super().info()
+
+
+class TruncatingWithoutMask(Masked):
+    terminated_at, truncated_at = 0, 3
+
+    def info(self):
+        return {} if self.steps == 3 else super().info()
+
+
+class LosingItsMask(Masked):
+    def info(self):
+        return super().info() if self.steps != 2 else {}
+
+
+class LateMask(Masked):
+    def info(self):
+        return super().info() if self.steps == 2 else {}
+
+
+class ShortMask(Masked):
+    masks = ([1, 1, 0, 0], [1, 1, 0])
+
+
+class FloatMask(Masked):
+    masks = ([1, 1, 0, 0], [0.5, 1.0, 0.0, 0.0])
+
+
+class LargeMask(Masked):
+    masks = ([1, 1, 0, 0], [2, 1, 0, 0])
+
+
+class Parts(Coded):
+    """A goal of 4, and a place that leaves its range at the first step."""
+
+    observation_space = spaces.Dict(
+        {"goal": spaces.Discrete(4), "here": spaces.Dict({"place": spaces.Box(0, 3, (2,), np.float64)})}
+    )
+
+    def observe(self, there: float) -> Any:
+        return {"goal": 1, "here": {"place": np.array([1.0, there])}}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self.observe(2.0), {}
+
+    def step(self, action: int) -> Any:
+        return self.observe(5.0), 0.0, False, False, {}
+
+
+class MissingPart(Parts):
+    def observe(self, there: float) -> Any:
+        return {"here": {"place": np.zeros(2)}}
+
+
+class LongPart(Parts):
+    def observe(self, there: float) -> Any:
+        return {"goal": 1, "here": {"place": np.zeros(3)}}
+
+
+class NoParts(Parts):
+    def observe(self, there: float) -> Any:
+        return np.zeros(6)

@@ -16,6 +16,7 @@ class State:
     number: int  # of its newest frame, counted since the beginning
     stack: list[Any]  # the frames themselves, oldest first; None for zeros
     numbers: list[int]  # of the frames in the stack
+    legal: Any = None  # the actions that may be taken
 
 
 @dataclass
@@ -34,6 +35,8 @@ class Transition:
     reward: float
     discount: float
     next_obs: list[Any]
+    legal: Any = None
+    next_legal: Any = None
 
 
 class SlowReplay:
@@ -43,16 +46,18 @@ class SlowReplay:
         self.episodes: list[Episode] = []
         self.frames = 0
 
-    def begin(self, frame: Any, count: int) -> None:
+    def begin(self, frame: Any, count: int, legal: Any = None) -> None:
         if self.episodes and self.episodes[-1].ended == "no":
             self.episodes[-1].ended = "cut"
         stack: list[Any] = [None] * self.stack
         for _ in range(count):
             stack = [*stack[1:], frame]
-        self.episodes.append(Episode([State(self.frames, stack, [self.frames])]))
+        self.episodes.append(Episode([State(self.frames, stack, [self.frames], legal)]))
         self.frames += 1
 
-    def add(self, action: int, reward: float, frame: Any, terminal: bool, opening: tuple[Any, int] | None) -> None:
+    def add(
+        self, action: int, reward: float, frame: Any, terminal: bool, opening: tuple[Any, ...] | None, legal: Any = None
+    ) -> None:
         episode = self.episodes[-1]
         cut = opening is not None and not terminal
         if cut and self.truncation == "terminal":
@@ -63,7 +68,7 @@ class SlowReplay:
         if not terminal and not (cut and self.truncation == "drop"):
             last = episode.states[-1]
             numbers = [*last.numbers, self.frames][-self.stack :]
-            episode.states.append(State(self.frames, [*last.stack[1:], frame], numbers))
+            episode.states.append(State(self.frames, [*last.stack[1:], frame], numbers, legal))
             self.frames += 1
         if opening is not None:
             episode.ended = "terminal" if terminal else "cut"
@@ -99,4 +104,5 @@ class SlowReplay:
         needed = [*state.numbers, *then.numbers]
         if min(needed) < self.frames - self.capacity:
             return None
-        return Transition(state.number, state.stack, episode.actions[t], total, discount, then.stack)
+        action, masks = episode.actions[t], (state.legal, then.legal)
+        return Transition(state.number, state.stack, action, total, discount, then.stack, *masks)

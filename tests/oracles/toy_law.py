@@ -16,8 +16,13 @@ def law(name: str, state: int, action: int, gamma: float) -> tuple[np.ndarray, n
 def best_action(name: str, state: int, gamma: float) -> int:
     """The action of largest expected return; the first of equals."""
     toy = find(name)
-    means = [float(np.dot(*_pushed(toy, state, action, gamma))) for action in range(len(toy.states[state]))]
-    return int(np.argmax(means))
+    means = {action: float(np.dot(*_pushed(toy, state, action, gamma))) for action in legal(toy, state)}
+    return max(means, key=means.get)
+
+
+def legal(toy, state: int) -> list[int]:
+    """Actions with outcomes."""
+    return [action for action, outcomes in enumerate(toy.states[state]) if outcomes]
 
 
 def _pushed(toy, state: int, action: int, gamma: float) -> tuple[np.ndarray, np.ndarray]:
@@ -32,7 +37,7 @@ def _pushed(toy, state: int, action: int, gamma: float) -> tuple[np.ndarray, np.
 def _optimal(toy, state: int | None, gamma: float) -> tuple[np.ndarray, np.ndarray]:
     if state is None:
         return np.zeros(1), np.ones(1)
-    laws = [_pushed(toy, state, action, gamma) for action in range(len(toy.states[state]))]
+    laws = [_pushed(toy, state, action, gamma) for action in legal(toy, state)]
     return max(laws, key=lambda pair: float(np.dot(*pair)))  # the first of equals
 
 

@@ -22,7 +22,12 @@ FRAMES = numbered()
 
 
 def spec_of(stack: int) -> EnvSpec:
-    return EnvSpec("test", "gym", SHAPE, "uint8", stack, actions=50, frames_per_step=1)
+    return EnvSpec("test", "gym", SHAPE, "uint8", stack, actions=50, frames_per_step=1, masked=True)
+
+
+def legal_of(tag: int) -> np.ndarray:
+    """A mask that spells the number of its frame in bits. [50] bool"""
+    return np.array([tag >> bit & 1 for bit in range(49)] + [1], dtype=np.bool_)
 
 
 def observations(stacks: list[list[int | None]], stack: int) -> np.ndarray:

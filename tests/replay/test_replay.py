@@ -93,7 +93,7 @@ def test_a_batch_is_not_altered_later(compress: bool) -> None:
     replay = Replay(spec_of(), capacity=50, compress=compress)
     play(replay, 120)
     batch = replay.sample(32, np.random.default_rng(2))
-    copy = Batch(*(field.clone() for field in batch))
+    copy = Batch(*(None if field is None else field.clone() for field in batch))
     replay.sample(32, np.random.default_rng(3))
     play(replay, 120, seed=9)
     assert_same(batch, copy)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from c2d.replay.buffer import Replay
 from c2d.types import ResetFrame, Step
 from tests.oracles.slow_replay import SlowReplay
-from tests.replay.numbered_frames import FRAMES, observations, spec_of
+from tests.replay.numbered_frames import FRAMES, legal_of, observations, spec_of
 
 GAMMA = 0.9
 
@@ -33,18 +33,19 @@ class Pair:
 
     def begin(self, count: int) -> None:
         tag = self.next_tag()
-        self.fast.begin(ResetFrame(FRAMES[tag], count))
-        self.slow.begin(tag, count)
+        self.fast.begin(ResetFrame(FRAMES[tag], count, legal_of(tag)))
+        self.slow.begin(tag, count, legal_of(tag))
 
     def event(self, kind: str, count: int) -> None:
         if kind == "begin":
             return self.begin(count)
         tag = self.next_tag()
-        opening = None if kind == "step" else (self.next_tag(), count)
+        opening = None if kind == "step" else (self.next_tag(), count, legal_of(self.tag))
         action, reward = tag % 50, float(tag * 7 % 31 - 15)
-        self.slow.add(action, reward, tag, kind == "terminal", opening)
-        first = None if opening is None else ResetFrame(FRAMES[opening[0]], count)
-        self.fast.add(action, Step(FRAMES[tag], reward, kind == "terminal", kind == "truncated", first, None))
+        legal = None if kind == "terminal" else legal_of(tag)
+        self.slow.add(action, reward, tag, kind == "terminal", opening, legal)
+        first = None if opening is None else ResetFrame(FRAMES[opening[0]], count, opening[2])
+        self.fast.add(action, Step(FRAMES[tag], reward, kind == "terminal", kind == "truncated", first, None, legal))
 
     def check(self) -> None:
         expected = self.slow.transitions()
@@ -59,6 +60,8 @@ class Pair:
         assert batch.action.tolist() == [t.action for t in expected]
         np.testing.assert_allclose(batch.reward, [t.reward for t in expected], rtol=1e-6, atol=1e-6)
         np.testing.assert_allclose(batch.discount, [t.discount for t in expected], rtol=1e-6)
+        np.testing.assert_array_equal(batch.legal, [t.legal for t in expected])
+        np.testing.assert_array_equal(batch.next_legal, [t.next_legal for t in expected])
         assert batch.indices.tolist() == slots.tolist()
         drawn = self.fast.sampler.draw(50, np.random.default_rng(0))[0]
         assert set(drawn.tolist()) <= set(slots.tolist())

@@ -14,11 +14,14 @@ from c2d.runs import journal as journal_module
 from c2d.runs.journal import Damaged, Journal
 from c2d.types import ResetFrame, Step
 
-SHAPES = {"picture": ((1, 12, 12), "uint8"), "planes": ((2, 4, 4), "uint8"), "vector": ((3,), "float32")}
+SHAPES = {"picture": ((1, 12, 12), "uint8"), "planes": ((2, 4, 4), "uint8"), "vector": ((3,), "float32"),
+          "masked": ((3,), "float32")}  # fmt: skip
 
 
 def spec(kind, stack=2):
     shape, dtype = SHAPES[kind]
+    if kind == "masked":  # more than one byte of bits
+        return EnvSpec("toy/x", "gym", shape, dtype, stack, 11, 1, masked=True)
     return EnvSpec("toy/x", "gym", shape, dtype, stack, 3, 1)
 
 
@@ -36,22 +39,33 @@ class World:
         values = self.rng.integers(0, 255, self.spec.frame_shape)
         return (values * (self.rng.random(self.spec.frame_shape) < 0.3)).astype(self.spec.frame_dtype)
 
+    def legal(self):
+        if not self.spec.masked:
+            return None
+        mask = self.rng.random(self.spec.actions) < 0.3
+        mask[self.rng.integers(self.spec.actions)] = True
+        return mask
+
     def append(self, count):
         for _ in range(count):
             if not self.begun:
-                self.replay.begin(ResetFrame(self.frame(), 1))
+                self.replay.begin(ResetFrame(self.frame(), 1, self.legal()))
                 self.begun = True
             ending = self.rng.random()
             terminal, truncated = ending < 0.1, 0.1 <= ending < 0.15
-            opening = ResetFrame(self.frame(), int(self.rng.integers(1, 3))) if terminal or truncated else None
-            step = Step(self.frame(), float(self.rng.normal()), terminal, truncated, opening, None)
+            opening = None
+            if terminal or truncated:
+                opening = ResetFrame(self.frame(), int(self.rng.integers(1, 3)), self.legal())
+            legal = None if terminal else self.legal()
+            step = Step(self.frame(), float(self.rng.normal()), terminal, truncated, opening, None, legal)
             self.replay.add(int(self.rng.integers(3)), step)
 
 
 def contents(replay):
     slots = replay.sampleable()
     drawn = replay.sampler.draw(40, np.random.default_rng(1))[0].tolist() if len(replay) else []
-    batch = [part.numpy().tolist() for part in replay.read(slots)] if len(slots) else []
+    parts = replay.read(slots) if len(slots) else []
+    batch = [None if part is None else part.numpy().tolist() for part in parts]
     return replay.head, replay.oldest, replay.ready, len(replay), slots.tolist(), drawn, batch
 
 

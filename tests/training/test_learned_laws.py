@@ -52,9 +52,9 @@ def deviation(values, probs):
 
 def decided(name, state):
     """Whether the best action is better by more than what 20,000 steps of play leave uncertain."""
-    laws = [toy_law.law(name, state, action, GAMMA) for action in range(2)]
-    means = [probs @ values for values, probs in laws]
-    return abs(means[0] - means[1]) > 0.05 * max(deviation(*law) for law in laws)
+    laws = [toy_law.law(name, state, action, GAMMA) for action in toy_law.legal(toy.TOYS[name], state)]
+    *_, second, best = sorted([probs @ values for values, probs in laws] + [-np.inf])
+    return best - second > 0.05 * max(deviation(*law) for law in laws)
 
 
 def pairs(name):
@@ -62,7 +62,7 @@ def pairs(name):
     states = toy.TOYS[name].states
     for state, actions in enumerate(states):
         for action, outcomes in enumerate(actions):
-            if all(outcome.to is None or decided(name, outcome.to) for outcome in outcomes):
+            if outcomes and all(outcome.to is None or decided(name, outcome.to) for outcome in outcomes):
                 yield state, action
 
 

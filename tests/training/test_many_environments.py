@@ -100,8 +100,8 @@ def test_threads_of_the_environments_do_not_change_results(overlap, tmp_path):
     for threads in (0, 1, 3):
         config = several(short_config("breakout", tmp_path / str(threads), steps=60), overlap=overlap)
         digests = go(saving(replace(config, env_threads=threads))).digests
-        records, games = results(tmp_path / str(threads))
-        found.append((digests, records.partition(b"\n")[2], games))  # the first line holds the setting
+        records, *others = results(tmp_path / str(threads))
+        found.append((digests, records.partition(b"\n")[2], others))  # the first line holds the setting
     assert found[0] == found[1] == found[2]
 
 

@@ -5,7 +5,7 @@ A checkpoint also holds the games that the run's environments were playing: each
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from c2d.agents.rollout import Stream
 from c2d.config import Config, from_json, validate
 from c2d.envs.make import make
 from c2d.envs.names import require_trusted_env, resolve
+from c2d.envs.protocols import as_begun
 from c2d.envs.spec import Environment
 from c2d.errors import UserError
 from c2d.nets.network import ValueNetwork
@@ -108,6 +109,7 @@ def open_agent(root: Root, run: str, checkpoint: str, trusted: tuple[str, ...] =
         online, target, arrays = _networks(root.read(run, _file(checkpoint), limit=_LARGEST), checkpoint)
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(f"{run} cannot be opened: {error}") from None
+    config = replace(config, rules=as_begun(config.rules, spec.masked))
     source = f"{run}/{_file(checkpoint)}"
     agent = Agent.from_bytes(online, config.recipe, spec, source=source)
     network = Agent.from_bytes(target, config.recipe, spec, source=source).network if target else agent.network

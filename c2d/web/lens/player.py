@@ -34,7 +34,14 @@ class Target(NamedTuple):
 
 @torch.inference_mode()
 def bellman_target(
-    learner: Learner, obs: np.ndarray | Sight, action: int, seen: Seen, gamma: float, next_obs: np.ndarray
+    learner: Learner,
+    obs: np.ndarray | Sight,
+    action: int,
+    seen: Seen,
+    gamma: float,
+    next_obs: np.ndarray,
+    legal: np.ndarray | None = None,  # [A] bool at obs
+    next_legal: np.ndarray | None = None,  # [A] bool at next_obs
 ) -> Target:
     """The recipe's own target for one step, whatever its n; normalization as in acting, since there is no batch."""
     now: Tensor | Sequences
@@ -52,6 +59,8 @@ def bellman_target(
         next_obs=following,
         weight=torch.ones(1),
         indices=torch.zeros(1, dtype=torch.int64),
+        legal=_row(legal),
+        next_legal=_row(next_legal),
     )
     predicted = learner.online(batch.obs, "act")  # [1, A, N]
     target = learner.target(batch, predicted, acting=True)  # [1, M]
@@ -74,6 +83,10 @@ def _both(now: Sight, action: int, reward: float, next_obs: np.ndarray) -> Seque
         burn_ins=((1, 0),),
         steps=2,
     )
+
+
+def _row(legal: np.ndarray | None) -> torch.Tensor | None:
+    return None if legal is None else torch.from_numpy(legal[None])
 
 
 Drive = Literal["first", "second", "each"]  # whose actions are taken; "each": two games from the same seed
@@ -115,7 +128,7 @@ class WatchedGame:
         if transition.step.game is not None:
             self.number, self.steps, self.score = self.number + 1, 0, 0.0
 
-    def _choose(self, obs: np.ndarray) -> np.ndarray:
+    def _choose(self, obs: np.ndarray, legal: np.ndarray | None = None) -> np.ndarray:
         return np.array([self.chosen])
 
 
@@ -198,7 +211,7 @@ class Player:
         sights = [self._seen(seat) for seat in range(len(self.agents))]
         laws = [self._predict(seat, seen) for seat, seen in enumerate(sights)]
         for seat, law in enumerate(laws):
-            seats.append(self._judge(law, self.agents[seat].agent.phi))
+            seats.append(self._judge(law, self.agents[seat].agent.phi, self._game(seat).stream.stack.legal))
             for name in ("returns", "atoms", "probs"):
                 parts[f"{seat}.{name}"] = getattr(law, name)
         for number, game in enumerate(self.games):
@@ -229,14 +242,16 @@ class Player:
         self._memories[seat] = agent.actor.remembered[0].cpu().numpy().copy()
         return Distribution(*(part[0] for part in law))
 
-    def _judge(self, law: Distribution, phi: Phi) -> dict[str, Any]:
-        """What each criterion makes of the actions, and which it would take."""
+    def _judge(self, law: Distribution, phi: Phi, legal: np.ndarray | None) -> dict[str, Any]:
+        """What each criterion makes of the actions, and which it would take of the legal ones."""
         returns, probs = torch.from_numpy(law.returns), torch.from_numpy(law.probs)
+        mask = None if legal is None else torch.from_numpy(legal)
         return {
             "mean": law.mean.tolist(),
             "mean_atoms": phi.to(torch.from_numpy(law.mean)).tolist(),  # where the mean stands in φ-space
             "values": [criterion(returns, probs).tolist() for criterion in self.criteria],  # [A] each
-            "would": [int(criterion.best(returns, probs)) for criterion in self.criteria],
+            "would": [int(criterion.best(returns, probs, mask)) for criterion in self.criteria],
+            **({} if legal is None else {"legal": legal.tolist()}),
         }
 
     def _play(
@@ -274,7 +289,8 @@ class Player:
             return {"distance": None}
         after = game.stream.stack.followed_by(step.frame)  # the true one, even if the episode ended
         gamma = config.recipe.schedule.gamma
-        target = bellman_target(self.learners[seat], seen_now, transition.action, seen, gamma, after)
+        masks = game.stream.stack.legal, step.legal
+        target = bellman_target(self.learners[seat], seen_now, transition.action, seen, gamma, after, *masks)
         for name in ("returns", "atoms", "probs"):
             parts[f"{seat}.target_{name}"] = getattr(target, name)
         return {"distance": target.distance}
