@@ -377,7 +377,7 @@ class Session:
             "diagnostics": {
                 "play": self.play.state_dict(),
                 "fresh_std": self.fresh_std,
-                "probe": None if self.probe is None else self._probe_state(self.probe),
+                "probe": None if self.probe is None else _as_arrays(*self.probe, self.probe_legal),
             },
             "learner": self.learner.state_dict(),
             "replay": self.replay.state_dict(),
@@ -417,10 +417,6 @@ class Session:
                 self.mismatch = several + str(error)
                 self._new_game(number, stream)
 
-    def _probe_state(self, probe: tuple[np.ndarray | Sight, np.ndarray]) -> dict[str, np.ndarray]:
-        masks = {} if self.probe_legal is None else {"legal": self.probe_legal}
-        return {**_as_arrays(probe[0]), "actions": probe[1], **masks}
-
     def _load_diagnostics(self, saved: dict[str, Any]) -> None:
         self.play.load_state_dict(saved["play"])
         self.fresh_std, probe = saved["fresh_std"], saved["probe"]
@@ -447,11 +443,12 @@ class Session:
         self.rollout.close()
 
 
-def _as_arrays(states: np.ndarray | Sight) -> dict[str, np.ndarray]:
-    """Probed states by name."""
+def _as_arrays(states: np.ndarray | Sight, actions: np.ndarray, legal: np.ndarray | None) -> dict[str, np.ndarray]:
+    """What was probed, by name."""
+    found = {"actions": actions, **({} if legal is None else {"legal": legal})}
     if not isinstance(states, Sight):
-        return {"states": states}
-    return {"states": states.obs, "before": states.action, "earned": states.reward, "memory": states.memory}
+        return {"states": states, **found}
+    return {"states": states.obs, "before": states.action, "earned": states.reward, "memory": states.memory, **found}
 
 
 def _epsilon(schedule: Schedule, step: int) -> float:

@@ -229,7 +229,7 @@ def test_zero_states_begin_with_nothing() -> None:
 
 
 def test_states_to_probe_are_where_memory_is_known() -> None:
-    seen = filled(41, sequence=20, overlap=10, burn_in=10).probe(50, np.random.default_rng(0))
+    seen, _ = filled(41, sequence=20, overlap=10, burn_in=10).probe(50, np.random.default_rng(0))
     assert isinstance(seen, Sight) and set(seen.memory[:, 1].tolist()) == {0.0, 11.0, 21.0}
     assert ((seen.action == -1) == (seen.memory[:, 1] == 0)).all()
 

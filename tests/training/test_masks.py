@@ -22,11 +22,12 @@ from c2d.evaluation.play import PlaySettings, evaluate, play, random_scores
 from c2d.evaluation.prediction_log import PredictionLog
 from c2d.evaluation.risk import MEAN, criterion
 from c2d.nets.scales import RunningScale
+from c2d.recipes.parts import Gru
 from c2d.returns.bellman import CLIPPED_DOUBLE, DOUBLE, GREEDY, BootstrapLaws, backup, greedy, munchausen, q_values
 from c2d.returns.phi import identity
 from c2d.runs.confined import Root
 from c2d.training.session import Session
-from c2d.types import Batch, ReturnDist
+from c2d.types import Batch, ReturnDist, Sequences
 from c2d.web.lens.load import open_agent
 from c2d.web.lens.messages import unpack
 from c2d.web.lens.player import Player
@@ -226,17 +227,29 @@ def test_an_agent_acts_by_the_mask_it_is_given():
 # ------------------------------------------------------------------------------ whole runs
 
 
-@pytest.mark.parametrize("envs", [1, 3])
+def states_of(seen):
+    """The states that the rows of a batch are about."""
+    if not isinstance(seen, Sequences):
+        return seen.argmax(-1)
+    grid = torch.full((int(seen.place.max()) + 1,), -1)
+    grid[seen.place] = seen.obs.argmax(-1)
+    return grid[seen.read]
+
+
+CORES = {"none": {}, "gru": {"core": Gru(hidden=8, sequence=4, burn_in=2, overlap=2)}}
+
+
+@pytest.mark.parametrize(("envs", "core"), [(1, "none"), (3, "none"), (2, "gru")])
 @pytest.mark.parametrize("epsilon", [0.0, 1.0])
-def test_training_never_takes_an_illegal_action(epsilon, envs):
+def test_training_never_takes_an_illegal_action(epsilon, envs, core):
     config = short_config("toy/masked", "unused", recipe="munchausen-iqn", epsilon_initial=epsilon, epsilon_min=epsilon)
-    session = Session(replace(config, recipe=replace(config.recipe, envs=envs)))
+    session = Session(replace(config, recipe=replace(config.recipe, envs=envs, **CORES[core])))
     session.fill_history()
     batch = session.replay.sample(200, np.random.default_rng(0))
     assert batch.legal.gather(1, batch.action[:, None]).all()
-    states = batch.obs.argmax(-1)
+    states = states_of(batch.obs)
     assert torch.equal(batch.legal, torch.from_numpy(LEGAL)[states]) and len(states.unique()) == 4
-    wanted = torch.from_numpy(LEGAL)[batch.next_obs.argmax(-1)]
+    wanted = torch.from_numpy(LEGAL)[states_of(batch.next_obs)]
     assert torch.equal(batch.next_legal[batch.discount > 0], wanted[batch.discount > 0])
     while session.step < 60:
         session.advance()
