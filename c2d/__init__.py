@@ -1,8 +1,7 @@
 """C2D: distributional reinforcement learning with conjugated discrete distributions.
 
-    config = c2d.default_config("gym/CartPole-v1", seed=1)
-    result = c2d.train(config)
-    agent = c2d.load(result.run_dir.path)
+    result = c2d.train("gym/CartPole-v1", seed=1)
+    agent = c2d.load(result)
     agent.act(obs), agent.distribution(obs)
 
 Names are imported when first used: `import c2d` is quick.
@@ -13,24 +12,77 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0.dev0"
-__all__ = ["Config", "UserError", "default_config", "export", "load", "make", "train"]
 
 if TYPE_CHECKING:
-    from c2d.api import load, train
-    from c2d.config import Config, default_config
-    from c2d.envs.make import make
+    from c2d.agents.agent import Agent, Distribution
+    from c2d.api import evaluate, load, make, resume, train
+    from c2d.config import Config, configure, default_config
     from c2d.errors import UserError
+    from c2d.evaluation.callbacks import KeepBest, PeriodicEvaluation, StopAfter, StopAtScore
     from c2d.evaluation.model_card import export
+    from c2d.evaluation.record import Evaluation
+    from c2d.training.loggers import CsvLog, Logger, MLflow, TensorBoard, WandB
+    from c2d.training.observers import Observer, RunView
+    from c2d.training.run import Result
+    from c2d.types import FinishedGame
 
+# Where each public name is; docs/api.md has them in this order.
 _HOMES = {
     "train": "c2d.api",
-    "Config": "c2d.config",
-    "default_config": "c2d.config",
-    "make": "c2d.envs.make",
-    "UserError": "c2d.errors",
+    "resume": "c2d.api",
+    "evaluate": "c2d.api",
     "load": "c2d.api",
     "export": "c2d.evaluation.model_card",
+    "make": "c2d.api",
+    "configure": "c2d.config",
+    "default_config": "c2d.config",
+    "Config": "c2d.config",
+    "Result": "c2d.training.run",
+    "Evaluation": "c2d.evaluation.record",
+    "Agent": "c2d.agents.agent",
+    "Distribution": "c2d.agents.agent",
+    "Observer": "c2d.training.observers",
+    "RunView": "c2d.training.observers",
+    "FinishedGame": "c2d.types",
+    "PeriodicEvaluation": "c2d.evaluation.callbacks",
+    "KeepBest": "c2d.evaluation.callbacks",
+    "StopAtScore": "c2d.evaluation.callbacks",
+    "StopAfter": "c2d.evaluation.callbacks",
+    "Logger": "c2d.training.loggers",
+    "TensorBoard": "c2d.training.loggers",
+    "CsvLog": "c2d.training.loggers",
+    "WandB": "c2d.training.loggers",
+    "MLflow": "c2d.training.loggers",
+    "UserError": "c2d.errors",
 }
+__all__ = [
+    "Agent",
+    "Config",
+    "CsvLog",
+    "Distribution",
+    "Evaluation",
+    "FinishedGame",
+    "KeepBest",
+    "Logger",
+    "MLflow",
+    "Observer",
+    "PeriodicEvaluation",
+    "Result",
+    "RunView",
+    "StopAfter",
+    "StopAtScore",
+    "TensorBoard",
+    "UserError",
+    "WandB",
+    "configure",
+    "default_config",
+    "evaluate",
+    "export",
+    "load",
+    "make",
+    "resume",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
+import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
@@ -18,14 +18,14 @@ import tyro
 from c2d.envs.make import default_rules, spec_of, with_arguments
 from c2d.envs.names import EnvName, name_of, resolve
 from c2d.envs.protocols import PROTOCOLS, AtariRules, GymRules, MinAtarRules, Rules
-from c2d.errors import UserError, did_you_mean, unknown_name
+from c2d.errors import UserError, did_you_mean, similar_setting, unknown_name
 from c2d.files import SMALL, read_json
-from c2d.recipes.part import PARTS, Part, Recurrent, find_json_class, json_name, part_name
+from c2d.recipes.part import PARTS, SLOTS, Part, Recurrent, find_json_class, json_name, part_name
 from c2d.recipes.parts import PhiSpec
 from c2d.recipes.recipe import Recipe, Schedule, check_recipe, exchange
 from c2d.recipes.rows import RECIPES, adapt, find
 from c2d.user_code import trust
-from c2d.validation import COUNT, COUNT_OR_0, NOT_NEGATIVE, Limit, check_values, option, require
+from c2d.validation import COUNT, COUNT_OR_0, FINITE, NOT_NEGATIVE, UNITS, Limit, check_values, option, require
 
 # Settings that decide where, how fast and how long, but not what: they are not part of a run's identity.
 FREE = (
@@ -38,7 +38,29 @@ FREE = (
     "env_threads",
     "device",
     "compile",
+    "log",
+    "eval_every",
+    "eval_games",
+    "keep_best",
+    "stop_at_score",
+    "stop_after",
 )
+
+
+@dataclass(frozen=True)
+class Logging:
+    """Where the numbers of a run are sent. `--log tensorboard,csv` is short for `--log.to tensorboard,csv`."""
+
+    to: str = ""
+    """Loggers, separated by commas: tensorboard, csv, wandb, mlflow. Default: TensorBoard, as --tensorboard says."""
+    project: str | None = None
+    """Project of Weights & Biases, experiment of MLflow. None: c2d."""
+    name: str | None = None
+    """What the run is called there. None: the name of its directory."""
+    group: str | None = None
+    """Group of runs in Weights & Biases. None: no group."""
+    uri: str | None = None
+    """Address of MLflow's server or store. None: MLFLOW_TRACKING_URI, else mlflow.db in the working directory."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +113,18 @@ class Config:
     """Keep replay frames LZ4-compressed in memory, a little slower. None: if they need more than 1 GiB otherwise."""
     tensorboard: bool | None = None
     """Write TensorBoard scalars into the run directory. None: if TensorBoard is installed."""
+    log: Logging = field(default_factory=Logging)
+    eval_every: Annotated[int, COUNT_OR_0] = 0
+    """Agent steps between evaluations while training; 0: none. They have their own environments, and training is the
+    same."""
+    eval_games: Annotated[int, UNITS] = 10
+    """Whole games of each evaluation."""
+    keep_best: bool = False
+    """Also keep the weights that scored best in an evaluation, for `c2d evaluate RUN --weights best`."""
+    stop_at_score: Annotated[float | None, FINITE] = None
+    """Stop when an evaluation's mean score reaches this; without --eval-every, the last 100 games. None: never."""
+    stop_after: str | None = None
+    """Stop after this time, such as 90min or 2h, with everything saved; a resumed run has it again. None: never."""
     checkpoint: Checkpointing = field(default_factory=Checkpointing)
     rules: Rules = field(default_factory=AtariRules)
     recipe: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
@@ -109,25 +143,27 @@ class Config:
 _ITERATIONS = {"atari": 200, "minatar": 100, "gym": 8}
 
 
-def default_config(
+def configure(
     env: str | Callable[..., Any],
     recipe: str = "c2d",
     protocol: str | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[str | Callable[..., Any]] = (),
-    **overrides: Any,
+    **settings: Any,
 ) -> Config:
-    """The config of a run before any setting is changed. It does not need Atari or MinAtar to be installed.
+    """The config of a run. It does not need Atari or MinAtar to be installed.
 
-    `env` may be a class of your own, or a function that returns an environment; `env_kwargs` are its arguments,
-    `wrappers` are put around it. Overrides are fields of `Config`.
+    `env` is a name, a class of your own, or a function that returns an environment; `env_kwargs` are its arguments,
+    `wrappers` are put around it. Settings have the names of the command line with `__` for a dot and `_` for a dash:
+    `c2d.configure("breakout", recipe="iqn", seed=2, head__atoms=32, n_step=3)`. Parts are named, `head="quantile"`, or
+    given, `head=Quantile(atoms=50)`.
     """
     name = resolve(name_of(env))
     names = [name_of(wrapper, "wrapper") for wrapper in wrappers]
     for wrapper in names:
         trust(wrapper)
     rules = with_arguments(name, default_rules(name), env_kwargs or {}, names)
-    return with_fields(_usual_config(name, rules, recipe, protocol), overrides)
+    return with_settings(_usual_config(name, rules, recipe, protocol), settings)
 
 
 def _usual_config(name: EnvName, rules: Rules, recipe: str, protocol: str | None) -> Config:
@@ -149,19 +185,67 @@ def _usual_config(name: EnvName, rules: Rules, recipe: str, protocol: str | None
     )
 
 
-def with_fields(config: Config, values: Mapping[str, Any]) -> Config:
-    """The config with other values of its fields. UserError for what is not a field, with where it is."""
-    fields = [field.name for field in dataclasses.fields(Config)]
-    for name in values:
-        if name not in fields:
-            paths = (key.replace("-", "_") for key in flat(to_json(config)))
-            paths = (path if path.partition(".")[0] in fields else f"recipe.{path}" for path in paths)
-            hint = similar_setting(name, [path.replace("_", "-") for path in paths]).replace("-", "_")
-            within = " (for what lies within: dataclasses.replace)" if "." in hint else ""
-            raise UserError(
-                f'a config has no field "{name}"; accepted: {", ".join(fields)}{"." * bool(hint)}{hint}{within}'
-            )
-    return dataclasses.replace(config, **values)
+default_config = configure  # its name in version 0.1.0
+
+
+def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
+    """The config with other settings, named as for `configure`. UserError for what there is not, with a suggestion."""
+    own = [each.name for each in dataclasses.fields(Config)]
+    parts = {name: value for name, value in settings.items() if name in SLOTS}
+    if parts:
+        recipe = exchange(config.recipe, {slot: _chosen_part(slot, part) for slot, part in parts.items()})
+        given: dict[str, Any] = {slot: part for slot, part in parts.items() if isinstance(part, Part)}
+        config = dataclasses.replace(config, recipe=dataclasses.replace(recipe, **given))
+    for name, value in settings.items():
+        path = name.removeprefix("recipe__").split("__")
+        if name in parts:
+            continue
+        if name == "log" and isinstance(value, str):
+            path = ["log", "to"]
+        if path[0] not in own:
+            path = ["recipe", *path]
+        config = _with(config, path, value, name)
+    return config
+
+
+def _chosen_part(slot: str, part: Any) -> str:
+    cls = type(part) if isinstance(part, Part) else part
+    name = part if isinstance(part, str) else next((n for n, known in PARTS[slot].items() if known is cls), None)
+    if name is None:
+        accepted = f"the name or the declaration of a part: {', '.join(PARTS[slot])}"
+        raise UserError(f"{slot} is {_short(part)}; accepted: {accepted}")
+    if not isinstance(part, str):
+        trust(name)  # passing it is naming it
+    return name
+
+
+def _with(settings: Any, path: list[str], value: Any, called: str, config: Config | None = None) -> Any:
+    """The same dataclass with another value at the end of a path of fields."""
+    name, *rest = path
+    config = settings if config is None else config
+    if not dataclasses.is_dataclass(settings) or name not in [each.name for each in dataclasses.fields(settings)]:
+        raise _unknown(called, config)
+    if rest:
+        value = _with(getattr(settings, name), rest, value, called, config)
+    hint = get_type_hints(type(settings))[name]
+    value = tuple(value) if isinstance(value, list) else os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not _fits(value, hint):
+        raise UserError(f"{called} is {_short(value)}; accepted: {_words(hint)}")
+    return dataclasses.replace(settings, **{name: value})  # type: ignore[type-var]
+
+
+def _unknown(name: str, config: Config) -> UserError:
+    """As on the command line, with names as in Python."""
+    text = str(unknown_setting(name.removeprefix("recipe__").replace("__", ".").replace("_", "-"), config))
+    return UserError(re.sub(r"--(?!help)([a-z][a-z0-9.-]*)", lambda m: m[1].replace(".", "__").replace("-", "_"), text))
+
+
+def with_usual_habits(config: Config) -> Config:
+    """The config as the records of a run have it, without what is no part of its results: where they lie, how often
+    they are saved, and who watches."""
+    names = ("run_dir", "checkpoint", "log", "eval_every", "eval_games", "keep_best", "stop_at_score", "stop_after")
+    usual = Config(env=config.env)
+    return dataclasses.replace(config, **{name: getattr(usual, name) for name in names})
 
 
 def validate(config: Config) -> None:
@@ -174,60 +258,6 @@ def validate(config: Config) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ names of settings
-
-# What settings are called in other libraries, without the words in front.
-_ALSO_CALLED = {
-    "lr": "optim.learning-rate",
-    "rate": "optim.learning-rate",
-    "discount": "schedule.gamma",
-    "buffer-size": "schedule.replay-capacity",
-    "memory-size": "schedule.replay-capacity",
-    "learning-starts": "schedule.random-history",
-    "train-freq": "schedule.update-period",
-    "train-frequency": "schedule.update-period",
-    "gradient-steps": "schedule.updates-per-period",
-    "target-update-interval": "schedule.target-period",
-    "target-network-frequency": "schedule.target-period",
-    "tau": "schedule.polyak",
-    "exploration-fraction": "schedule.epsilon-decay-steps",
-    "exploration-final-eps": "schedule.epsilon-min",
-    "epsilon": "schedule.epsilon-min",
-    "total-timesteps": "iterations",
-    "timesteps": "iterations",
-    "steps": "iterations",
-    "frames": "iterations",
-    "n-envs": "envs",
-    "num-envs": "envs",
-    "n-atoms": "head.atoms",
-    "n-quantiles": "head.atoms",
-    "quantiles": "head.atoms",
-    "max-grad-norm": "optim.clip-norm",
-    "frame-stack": "rules.stack",
-    "algo": "recipe",
-    "algorithm": "recipe",
-    "agent": "recipe",
-    "gpu": "device",
-    "cuda": "device",
-    "out": "run-dir",
-    "log-dir": "run-dir",
-    "save-dir": "run-dir",
-}
-
-
-def similar_setting(name: str, known: Iterable[str], dashes: str = "") -> str:
-    """ " Did you mean '--optim.learning-rate'?" for --lr and the like; "" if nothing is similar."""
-    name, names = option(name), [name for name in known if name != "env"]
-    last = name.rpartition(".")[2]
-    for fits in (
-        lambda other: other.removeprefix("recipe.") in (_ALSO_CALLED.get(name), _ALSO_CALLED.get(last)),
-        lambda other: other.rpartition(".")[2] == last,
-        lambda other: other.startswith(name),
-    ):
-        if likely := [other for other in names if fits(other)]:
-            return f" Did you mean {' or '.join(repr(dashes + other) for other in likely[:3])}?"
-    words = {other.rpartition(".")[2]: other for other in names} | {other: other for other in names}
-    near = difflib.get_close_matches(name, words, n=1)
-    return f" Did you mean {dashes + words[near[0]]!r}?" if near else ""
 
 
 def unknown_setting(name: str, config: Config) -> UserError:
@@ -323,7 +353,8 @@ def _short_value(value: Any) -> str:
 
 # Besides the parts, whose declarations are the list. No class is imported because a file names it.
 _CLASSES: dict[str, type] = {
-    cls.__name__: cls for cls in (Config, Checkpointing, Recipe, Schedule, PhiSpec, AtariRules, MinAtarRules, GymRules)
+    cls.__name__: cls
+    for cls in (Config, Checkpointing, Logging, Recipe, Schedule, PhiSpec, AtariRules, MinAtarRules, GymRules)
 }
 
 

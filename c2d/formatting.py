@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from c2d.errors import UserError
+
 
 def plural(count: int, noun: str) -> str:
     """ "1 run", "2,000 runs" """
@@ -33,6 +35,22 @@ def duration(seconds: float) -> str:
     if days:
         return f"{days:,} d {hours} h"
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+_UNITS = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+
+def seconds_of(text: str, option: str) -> float:
+    """ "90s", "30min", "6h", "2d" or "1h30min" in seconds. `option`: whose value it is."""
+    valid = re.fullmatch(r"(?:[0-9.]+(?:s|min|m|h|d))+", text.replace(" ", ""))
+    try:
+        amounts = re.findall(r"([0-9.]+)(s|min|m|h|d)", text)
+        total = sum(float(number) * _UNITS[unit] for number, unit in amounts)
+    except ValueError:
+        total = 0.0
+    if valid is None or total <= 0.0:
+        raise UserError(f'{option} is "{text}"; accepted: a time such as 90s, 30min, 6h, 2d or 1h30min')
+    return total
 
 
 def alphanumeric(text: str) -> str:

@@ -117,14 +117,14 @@ def imported(name: str, what: str = "φ") -> Any:
     except (ModuleNotFoundError, ValueError) as error:
         raise UserError(f'{what} "{name}" cannot be imported from {here} or the Python path: {error}') from None
     except Exception as error:
-        raise UserError(f'{what} "{name}" cannot be imported: {_cause(error)}') from None
+        raise UserError(f'{what} "{name}" cannot be imported: {cause_of(error)}') from None
     if not hasattr(loaded, attribute):
         hint = did_you_mean(attribute, [item for item in vars(loaded) if not item.startswith("_")])
         raise UserError(f'{what} "{name}" cannot be imported: "{module}" has no "{attribute}".{hint}')
     return getattr(loaded, attribute)
 
 
-def _cause(error: Exception) -> str:
+def cause_of(error: Exception) -> str:
     """What went wrong in the user's code, and where."""
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"
     if isinstance(error, SyntaxError):  # has its place in the text

@@ -33,17 +33,17 @@ class Witness(Observer):
         self.notices: list[str] = []
         self.found: dict[str, str] | None = None
 
-    def begin(self, session: Any, run_dir: Any, header: Any) -> None:
-        self.session = session
+    def begin(self, run: Any) -> None:
+        self.session = run._session
 
-    def notice(self, text: str, warning: bool = False) -> None:
+    def notice(self, run: Any, text: str, warning: bool) -> None:
         self.notices.append(f"warning: {text}" if warning else text)
 
-    def stepped(self, session: Any, games: Any) -> None:
-        if session.step in self.at_step:
-            self.at_step[session.step]()
+    def step(self, run: Any, games: Any) -> None:
+        if run.step in self.at_step:
+            self.at_step[run.step]()
 
-    def end(self, summary: Any) -> None:
+    def end(self, run: Any, summary: Any) -> None:
         self.found = digests(self.session)
 
 

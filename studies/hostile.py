@@ -93,8 +93,8 @@ class _Crash(BaseException):
 
 
 class _Crasher(Observer):
-    def stepped(self, session: Any, games: Any) -> None:
-        if session.step == 100:
+    def step(self, run: Any, games: Any) -> None:
+        if run.step == 100:
             raise _Crash
 
 

@@ -39,7 +39,9 @@ def attempt(env: str, seed: int, iterations: int | None, folder: str) -> str:
     result = c2d.train(config, progress=False)
     trained = time.perf_counter() - began
     agent = c2d.load(result.run_dir.path)
-    games = evaluate(agent, lambda s: c2d.make(config.env, config.rules, s), GAMES, config.recipe.schedule.epsilon_eval)
+    games = evaluate(
+        agent, lambda s: c2d.make(config.env, seed=s, rules=config.rules), GAMES, config.recipe.schedule.epsilon_eval
+    )
     skill = summarize([game.score for game in games])
     low, high = skill.interval or (skill.mean, skill.mean)
     last = result.records[-1]["mean_score"]

@@ -17,17 +17,16 @@ from typing import Any
 from rich.console import Console
 
 from c2d.config import default_config
-from c2d.runs.layout import RunDir
+from c2d.training.observers import RunView
 from c2d.training.progress import ProgressDisplay
 from c2d.training.run import run
-from c2d.training.session import Session
 from c2d.types import FinishedGame
 
 
 class Photographer(ProgressDisplay):
     """The display on a terminal in memory; keeps the printed lines and one live image."""
 
-    def begin(self, session: Session, run_dir: RunDir, header: dict[str, Any]) -> None:
+    def begin(self, run: RunView) -> None:
         self.kept: list[Any] = []
         live_print = self.console.print
 
@@ -36,12 +35,12 @@ class Photographer(ProgressDisplay):
             live_print(*things, **options)
 
         self.console.print = keep  # type: ignore[method-assign]
-        super().begin(session, run_dir, header)
+        super().begin(run)
 
-    def stepped(self, session: Session, games: Sequence[FinishedGame]) -> None:
-        super().stepped(session, games)
-        if session.step == session.config.steps - session.schedule.steps_per_iteration // 3:
-            self.kept.append(self._picture(session))
+    def step(self, run: RunView, games: Sequence[FinishedGame]) -> None:
+        super().step(run, games)
+        if run.step == run.config.steps - run.config.recipe.schedule.steps_per_iteration // 3:
+            self.kept.append(self._table(run))
             raise KeyboardInterrupt  # the image is complete
 
 

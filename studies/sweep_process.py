@@ -6,20 +6,19 @@ import json
 import sys
 import threading
 import time
-from typing import Any
 
 from c2d.config import from_json
-from c2d.training.observers import Observer
+from c2d.training.observers import Observer, RunView
 from c2d.training.run import run
 
 
 class Steps(Observer):
     """Prints the number of steps once a second, as often as a sweep polls its runs."""
 
-    def begin(self, session: Any, run_dir: Any, header: dict[str, Any]) -> None:
+    def begin(self, run: RunView) -> None:
         def report() -> None:
             while True:
-                print(session.steps_made, flush=True)
+                print(run.steps_made, flush=True)
                 time.sleep(1.0)
 
         threading.Thread(target=report, daemon=True).start()

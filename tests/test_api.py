@@ -1,6 +1,7 @@
 """Training, loading and looking into an agent from Python."""
 
 import functools
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from setuptools.config.pyprojecttoml import read_configuration
 import c2d
 from c2d.agents.agent import Agent
 from c2d.agents.build import build_network, build_phi
+from c2d.cli.main import main
 from c2d.envs.names import GIVEN
 from c2d.envs.spec import EnvSpec
 from c2d.recipes.parts import Conjugated, Mlp, Nature
@@ -210,7 +212,7 @@ def test_a_local_class_is_an_environment_in_this_process_only(tmp_path):
         pass
 
     name = c2d.default_config(Inner).env
-    assert c2d.make(Inner, None, seed=0).reset().frame.shape == (3,)
+    assert c2d.make(Inner, seed=0).reset().frame.shape == (3,)
     GIVEN.pop(name.removeprefix("gym/"))
     with pytest.raises(c2d.UserError, match="was passed from Python, by a script, notebook or function"):
         c2d.default_config(name)
@@ -225,19 +227,19 @@ def test_a_local_class_is_an_environment_in_this_process_only(tmp_path):
     ],
 )
 def test_what_has_no_name_is_no_environment(given, message):
-    for call in (c2d.default_config, c2d.train, lambda env: c2d.make(env, None, 0)):
+    for call in (c2d.default_config, c2d.train, lambda env: c2d.make(env, seed=0)):
         with pytest.raises(c2d.UserError, match=message):
             call(given)
 
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("learning_rate", "recipe.optim.learning_rate"), ("lr", "recipe.optim.learning_rate"),
-     ("iteration", "iterations"), ("batch_size", "recipe.schedule.batch_size")],
+    [("learning_rate", "optim__learning_rate"), ("lr", "optim__learning_rate"),
+     ("iteration", "iterations"), ("batch_size", "schedule__batch_size"), ("head__atom", "head__atoms")],
 )  # fmt: skip
 def test_an_unknown_field_gets_a_suggestion(name, hint):
     for call in (c2d.default_config, c2d.train):
-        with pytest.raises(c2d.UserError, match=f"has no field \"{name}\"; accepted: env, .* Did you mean '{hint}'"):
+        with pytest.raises(c2d.UserError, match=f'unknown setting "{name}"; accepted: .* Did you mean .?{hint}'):
             call("gym/CartPole-v1", **{name: 3})
 
 
@@ -254,3 +256,118 @@ def test_a_phi_of_an_imported_module_may_be_named(tmp_path):
 
 
 CUBE_ROOT = Phi(lambda x: x.sign() * x.abs() ** (1 / 3), lambda y: y**3)
+
+
+# ------------------------------------------------------------------------------------------------ functions, settings
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    path = tmp_path_factory.mktemp("trained") / "run"
+    return c2d.train(short_config("gym/CartPole-v1", path, iterations=1), progress=False)
+
+
+def test_evaluate_gives_what_the_command_writes(trained, capsys):
+    found = c2d.evaluate(trained, games=4, seed=3)
+    assert main(["evaluate", str(trained.run_dir.path), "--games", "4", "--seed", "3"]) == 0
+    records = [json.loads(path.read_text()) for path in sorted(trained.run_dir.evaluations.glob("*.json"))]
+    assert found.path.name == "evaluation-001.json" and len(records) == 2
+    keep = [{key: value for key, value in record.items() if key != "measured"} for record in records]
+    assert keep[0] == keep[1] and list(found.scores) == keep[0]["scores"] and found.steps == 120
+    assert (
+        found.mean == pytest.approx(np.mean(found.scores)) and f"mean      {found.mean:.2f}" in capsys.readouterr().out
+    )
+    assert c2d.evaluate(trained.run_dir.path, games=1, save=False).path is None
+    assert len(list(trained.run_dir.evaluations.glob("*.json"))) == 2
+    with pytest.raises(c2d.UserError, match="--games is 0; accepted: at least 1"):
+        c2d.evaluate(trained, games=0)
+
+
+def test_resume_goes_on_or_forks(tmp_path):
+    config = short_config("toy/skewed", tmp_path / "run", iterations=1, steps=40)
+    first = c2d.train(config, progress=False)
+    ended = []
+
+    class Watch(c2d.Observer):
+        def end(self, run, summary):
+            ended.append(run.step)
+
+    assert c2d.resume(first, iterations=2, progress=False, callbacks=[Watch()]).run_dir.path == tmp_path / "run"
+    fork = c2d.resume(
+        tmp_path / "run", fork_to=tmp_path / "fork", iterations=3, optim__learning_rate=0.5, progress=False
+    )
+    assert ended == [80] and fork.run_dir.path == tmp_path / "fork" and len(fork.records) == 3
+    assert fork.run_dir.read_config().recipe.optim.learning_rate == 0.5
+    assert first.run_dir.read_config().iterations == 2
+    with pytest.raises(c2d.UserError, match=r"is a run with other settings \(optim.learning-rate: "):
+        c2d.resume(first, optim__learning_rate=0.5)
+    with pytest.raises(c2d.UserError, match="exists; accepted: a new directory"):
+        c2d.resume(first, fork_to=tmp_path / "fork")
+
+
+def test_own_code_is_named_again_to_resume(tmp_path):
+    class Kept(LocalEnv):
+        pass
+
+    small = {"schedule__steps_per_iteration": 40, "schedule__random_history": 20, "tensorboard": False}
+    first = c2d.train(Kept, progress=False, iterations=1, run_dir=tmp_path / "run", **small)
+    with pytest.raises(c2d.UserError, match="only if you name it yourself"):
+        c2d.resume(first, iterations=2)
+    assert c2d.resume(first, env=Kept, iterations=2, progress=False).state == "finished"
+    assert c2d.evaluate(first, games=1, env=Kept).scores == (4.0,)
+
+
+def test_settings_in_one_expression():
+    config = c2d.configure("breakout", recipe="iqn", seed=2, head__atoms=32, n_step=2, rules__sticky=0.0, log="csv")
+    assert (config.recipe_name, config.seed, config.recipe.head.atoms, config.recipe.n_step) == ("iqn", 2, 32, 2)
+    assert config.rules.sticky == 0.0 and config.log.to == "csv"
+    assert (
+        replace(config, recipe=replace(config.recipe, head=c2d.configure("breakout", recipe="iqn").recipe.head))
+        != config
+    )
+    quantile = c2d.configure("breakout", head="quantile", loss="quantile-huber", head__atoms=7).recipe
+    assert quantile == c2d.configure("breakout", head=type(quantile.head)(atoms=7), loss=type(quantile.loss)).recipe
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"head__atoms": "many"}, "head__atoms is 'many'; accepted: int"),
+        ({"seed": 1.5}, "seed is 1.5; accepted: int"),
+        ({"head": "quantil"}, 'unknown head "quantil"; accepted: .* Did you mean .quantile.'),
+        ({"head": 3}, "head is 3; accepted: the name or the declaration of a part: scalar, "),
+        ({"head__kappa": 1.0}, "head__kappa"),
+        ({"loss__kappa": 1.0}, "loss__kappa is a setting of loss huber, quantile-huber, but this run has loss cramer"),
+        ({"schedule__": 1.0}, "unknown setting"),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(settings, message):
+    with pytest.raises(c2d.UserError, match=message):
+        c2d.configure("minatar/breakout", **settings)
+
+
+def test_make_takes_names(trained):
+    env = c2d.make("gym/CartPole-v1", seed=4)
+    assert (env.reset().frame == trained_env(4).reset().frame).all()
+    assert (c2d.make("gym/CartPole-v1").reset().frame == trained_env(0).reset().frame).all()
+    env = c2d.make(LocalEnv, seed=0, env_kwargs={"reward": 3.0}, wrappers=[Doubled])
+    env.reset()
+    assert env.step(0).reward == 6.0
+    with pytest.warns(DeprecationWarning, match=r"deprecated: c2d.make\(env, seed=1\)"):
+        assert (c2d.make("gym/CartPole-v1", None, 4).reset().frame == trained_env(4).reset().frame).all()
+    with pytest.warns(DeprecationWarning), pytest.raises(TypeError, match="everything else is named"):
+        c2d.make("gym/CartPole-v1", None, 4, seed=3)
+
+
+def trained_env(seed):
+    from c2d.envs.make import make
+
+    return make("gym/CartPole-v1", None, seed)
+
+
+def test_batches_are_acted_on(agent):
+    obs = observations(5)
+    assert agent.act_batch(obs).tolist() == [agent.act(row) for row in obs]
+    assert agent.act_batch(obs[:1]).shape == (1,)
+    with pytest.raises(c2d.UserError, match=r"of shape \(4,\) are no batch of gym/x; accepted: \(B, 4\)"):
+        agent.act_batch(obs[0])

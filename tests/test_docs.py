@@ -24,15 +24,52 @@ DOCS = Path(__file__).parent.parent / "docs"
 def test_the_python_page_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / "python.md").read_text(), flags=re.DOTALL)
-    assert len(blocks) == 6
+    assert len(blocks) == 8
     names: dict[str, object] = {"__name__": "page"}
     for block in blocks:
         exec(compile(block, "docs/python.md", "exec"), names)
     printed = capsys.readouterr().out
     assert "('length=1.0',)" in printed
-    assert "finished True" in printed and "scaled_h" in printed and re.search(r"action ([01]) \1\n", printed)
+    assert (
+        "finished Quantile(atoms=50, hidden=128) scaled_h" in printed
+        and "finished 2\n" in printed
+        and re.search(r"action ([01]) \1\n", printed)
+    )
     assert re.search(r"score \d+\.0 after \d+ steps", printed)
     assert names["law"].probs.sum(-1).round(4).tolist() == [1.0, 1.0]
+
+
+def test_the_page_on_callbacks_runs(tmp_path, monkeypatch, capsys):
+    """Commands and blocks in their order; the runs of the commands are made shorter."""
+    monkeypatch.chdir(tmp_path)
+    small = ["--schedule.steps-per-iteration", "600", "--schedule.random-history", "100", "--threads", "1"]
+    names = {}
+    for kind, block in re.findall(
+        r"```(python|console)\n(.*?)```", (DOCS / "callbacks.md").read_text(), flags=re.DOTALL
+    ):
+        if kind == "python":
+            exec(compile(block, "docs/callbacks.md", "exec"), names)
+            continue
+        for line in block.splitlines():
+            words = shlex.split(line.removeprefix("$ c2d "))
+            assert (
+                main(
+                    [
+                        *words,
+                        *(small + ["--iterations", "1"] * ("--iterations" not in words) if words[0] == "train" else []),
+                    ]
+                )
+                == 0
+            )
+    printed = capsys.readouterr().out
+    assert (
+        "evaluation at 500 steps" in printed
+        and "evaluation at 1,000 steps" in printed
+        and "evaluation at 250 steps" in printed
+    )
+    assert "finished None\n" in printed and "\nfinished\n" in printed and printed.endswith("\niteration/episodes\n")
+    assert Path("runs/logged/metrics.csv").exists() and Path("runs/watched/weights-best.safetensors").exists()
+    assert names["best"].act([0.0] * 4) in (0, 1)
 
 
 def test_the_page_on_own_parts_runs(tmp_path, monkeypatch, capsys, own_modules):

@@ -15,7 +15,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 # Who may be imported by whom: each part by those after it, and by itself.
 ORDER = ["types", "errors", "user_code", "validation", "formatting", "files", "plotting", "native", "devices",
          "seeding", "envs", "recipes", "replay", "nets", "returns", "agents", "theory", "config", "runs", "cluster",
-         "training", "api", "sweep", "evaluation", "reporting", "bench", "web", "cli", "__main__"]  # fmt: skip
+         "training", "evaluation", "sweep", "reporting", "bench", "web", "api", "cli", "__main__"]  # fmt: skip
 BESIDE = {("replay", "nets"), ("nets", "returns"), ("replay", "returns")}  # equals that need not know each other
 WITHOUT_TORCH = (
     "types",

@@ -73,6 +73,21 @@ class Agent:
         for array, value in zip(self._recalled, (0.0, -1), strict=True):
             array[rows] = value
 
+    def act_batch(
+        self,
+        observations: np.ndarray,
+        epsilon: float = 0.0,
+        reward: float | np.ndarray = 0.0,
+        mask: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """The actions for a batch of observations, [B, ...] -> [B], with one pass of the network; else as `act`."""
+        if np.ndim(observations) != len(self.spec.obs_shape) + 1:
+            raise UserError(
+                f"observations of shape {np.shape(observations)} are no batch of {self.spec.name}; "
+                f"accepted: (B, {', '.join(map(str, self.spec.obs_shape))})"
+            )
+        return np.asarray(self.act(observations, epsilon, reward, mask))
+
     def act(
         self,
         obs: np.ndarray,
@@ -158,10 +173,10 @@ class Agent:
 
         return export_torch(self, Path(path))
 
-    def to_bytes(self) -> bytes:
-        """The weights as safetensors."""
+    def to_bytes(self, facts: dict[str, str] | None = None) -> bytes:
+        """The weights as safetensors; `facts` about them stand in its header."""
         state = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
-        return safetensors.torch.save(state)
+        return safetensors.torch.save(state, facts)
 
     @classmethod
     def from_bytes(

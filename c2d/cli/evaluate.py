@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -68,6 +67,9 @@ class EvaluateOptions:
     """Record the first game as FILE.mp4; with --risk, the first game played by that criterion."""
     video_seconds: float | None = None
     """Record at most this many seconds of the game; None: the whole game."""
+    weights: str = "newest"
+    """Which weights: newest; best, as c2d train --keep-best keeps them; or the training steps behind one that the run
+    has kept (--checkpoint.keep-weights)."""
     env: str | None = None
     """Environment to play; None: the run's. Your own class, my_package.my_module:MyEnv, must be named here."""
     phi: str | None = None
@@ -88,6 +90,7 @@ def main(arguments: Sequence[str]) -> None:
     from c2d.agents.build import check_device, default_threads
     from c2d.evaluation.loaded_run import open_run
     from c2d.evaluation.play import PlaySettings
+    from c2d.evaluation.record import write
     from c2d.evaluation.statistics import summarize
     from c2d.user_code import trust
 
@@ -95,7 +98,7 @@ def main(arguments: Sequence[str]) -> None:
     check_device(chosen.device)
     for name in (*chosen.trust, chosen.phi or ""):
         trust(name)
-    subject = open_run(chosen.run, chosen.env, chosen.device, chosen.cap_steps)
+    subject = open_run(chosen.run, chosen.env, chosen.device, chosen.cap_steps, chosen.weights)
     torch.set_num_threads(chosen.threads or default_threads(subject.config.recipe, subject.agent.spec))
     epsilon = subject.config.recipe.schedule.epsilon_eval if chosen.epsilon is None else chosen.epsilon
     print(printable(headline(subject, chosen, epsilon)))
@@ -115,7 +118,7 @@ def main(arguments: Sequence[str]) -> None:
         print("\n".join(summary_lines(summary, subject.env)))
         record = addons.report(subject)
     record["seconds"] = time.perf_counter() - began
-    path = save(subject, setup, course, summary, record)
+    path = write(subject, setup, course, record)
     addons.plot(subject, path)
     print(f"written to {path}")
 
@@ -156,68 +159,6 @@ def summary_lines(summary: Summary, env: str) -> list[str]:
             f"(0: random play at {row.random:g}, 1: a human tester at {row.human:g})"
         )
     return report
-
-
-def save(subject: LoadedRun, setup: PlaySettings, course: PlayedGames, summary: Summary, more: dict[str, Any]) -> Path:
-    """Write a new file in the run directory; earlier ones stay."""
-    import torch
-
-    from c2d.files import make_directory, write_json
-    from c2d.training.passport import machine, versions
-
-    measured = {**machine(torch.get_num_threads()), "seconds": more.pop("seconds"), "time": time.time()}
-    record: dict[str, Any] = {
-        "kind": "evaluation",
-        "env": subject.env,
-        "passport": subject.passport,
-        "steps": subject.steps,
-        "iterations": subject.iterations,
-        "epsilon": setup.epsilon,
-        "seed": setup.seed,
-        "parallel": setup.parallel,
-        "scores": course.scores,
-        "lengths": [end.steps for end in course.ends],
-        "returns": course.returns,
-        "summary": asdict(summary),
-        **more,
-        "versions": versions(),
-        "measured": measured,
-    }
-    directory = subject.run_dir.evaluations
-    try:
-        make_directory(directory)
-        _remove_leftovers(directory)
-        path = _new_file(directory)
-        write_json(path, record)
-    except OSError as error:
-        raise UserError(f"the scores above could not be written to {directory}: {error.strerror}") from None
-    return path
-
-
-def _remove_leftovers(directory: Path) -> None:
-    """Remove unfinished files of killed evaluations: the process is gone, and the file an hour old.
-
-    The age protects evaluations that run on another machine.
-    """
-    from c2d.files import names_inside
-
-    for name in names_inside(directory):
-        half = re.fullmatch(r"\.evaluation-[0-9]{3,}\.json\.([0-9]+)\.tmp", name)
-        path = directory / name
-        if half and not Path(f"/proc/{half.group(1)}").exists() and time.time() - path.lstat().st_mtime > 3_600:
-            path.unlink(missing_ok=True)
-
-
-def _new_file(directory: Path) -> Path:
-    """The first free number, reserved at once, so that two evaluations never share a file."""
-    number = 1
-    while True:
-        path = directory / f"evaluation-{number:03d}.json"
-        try:
-            path.touch(exist_ok=False)
-            return path
-        except FileExistsError:
-            number += 1
 
 
 _LINE = 30.0  # seconds between lines when there is no terminal
@@ -274,6 +215,8 @@ def _check_calibration(chosen: EvaluateOptions) -> None:
     if chosen.nets > 1:
         if not chosen.calibration:
             raise UserError("--nets is given without --calibration, which it averages; accepted: both")
+        if chosen.weights != "newest":
+            raise UserError(f"--weights is given with --nets {chosen.nets}; accepted: only one of them")
         for name in ("risk", "video", "plot"):
             if getattr(chosen, name) is not None:
                 raise UserError(f"--{name} is given with --nets {chosen.nets}; accepted: only one of them")

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> None:
         reject_differences(old, read_old(old.path), config)
     keep_memory()
     result = train(config)
-    if result.state == "finished":
+    if result.state == "finished" or result.reason:
         print(f"next: {result.run_dir.command('evaluate', config)}")
 
 

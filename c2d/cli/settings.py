@@ -17,9 +17,9 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 import tyro
 
-from c2d.config import OPTION_NAMES, Config, flat, similar_setting, to_json, unknown_setting
+from c2d.config import OPTION_NAMES, Config, flat, to_json, unknown_setting
 from c2d.envs.protocols import Rules
-from c2d.errors import UserError
+from c2d.errors import UserError, similar_setting
 from c2d.recipes.part import PARTS, SLOTS
 from c2d.recipes.recipe import Recipe
 from c2d.user_code import trust
@@ -33,7 +33,10 @@ def parse(config: Config, arguments: list[str], prog: str = "c2d train ENV") -> 
     if {"-h", "--help"} & set(arguments):
         print(short_help(config, prog))
         raise SystemExit(0)
-    arguments = ["--help" if word == "--help-all" else word for word in arguments]
+    longer = {"--help-all": "--help", "--log": "--log.to"}
+    arguments = [
+        longer.get(name, name) + equals + value for name, equals, value in (w.partition("=") for w in arguments)
+    ]
     return options(Config, [config.env, *arguments], prog=prog, description=_description(config), default=config)
 
 
@@ -47,7 +50,7 @@ _MAIN = (
     "recipe", "iterations", "schedule.steps-per-iteration", "seed", "run-dir", "envs", "device", "threads", "n-step",
     "head.atoms", "optim.learning-rate", "schedule.gamma", "schedule.batch-size", "schedule.replay-capacity",
     "schedule.random-history", "schedule.epsilon-min", "schedule.epsilon-decay-steps", "schedule.update-period",
-    "schedule.target-period",
+    "schedule.target-period", "eval-every", "stop-at-score",
 )  # fmt: skip
 
 
@@ -56,6 +59,7 @@ _ELSEWHERE = [
     ("--protocol", "Atari rules by name: c2d-paper, dopamine or dopamine-2024"),
     ("--env-kwargs.NAME", "Argument of a Gymnasium environment: --env-kwargs.size 7"),
     ("--wrapper", "Your wrapper around the environment, my_module:wrap; can be given several times"),
+    ("--log", "Where numbers go: tensorboard,csv,wandb,mlflow, one or several"),
     ("--config", "Start from the config.json of a run; other settings change it"),
     ("--trust", "Your own code that the config names, my_module:MyHead; can be given several times"),
 ]

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> None:
 
     keep_memory()
     result = train(config)
-    if result.state == "finished":
+    if result.state == "finished" or result.reason:
         print(f"next: {result.run_dir.command('evaluate', config)}")
 
 

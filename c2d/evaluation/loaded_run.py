@@ -9,18 +9,58 @@ from pathlib import Path
 from typing import Any
 
 from c2d.agents.agent import Agent
-from c2d.api import load
 from c2d.config import Config, validate
 from c2d.envs.make import make
 from c2d.envs.names import require_trusted_env, resolve
 from c2d.envs.protocols import GymRules, as_begun
 from c2d.envs.spec import Environment
 from c2d.errors import UserError
-from c2d.files import kind_of
+from c2d.files import kind_of, load_json, read_file
 from c2d.recipes.parts import Munchausen
 from c2d.runs.layout import RunDir
 from c2d.runs.reader import read_iterations
 from c2d.training.passport import passport
+
+
+def load(run: str | os.PathLike[str], device: str = "cpu", weights: str | int = "newest") -> Agent:
+    """The trained agent of a run directory. Weights are safetensors: reading them runs no code.
+
+    `weights`: "newest", "best" (--keep-best), or the training steps behind one that the run kept.
+    """
+    directory = RunDir(run)
+    config = directory.read_config()
+    spec = directory.read_spec()
+    file = weights_file(directory, weights)
+    return Agent.from_file(file, directory.path, config.recipe, spec, device)
+
+
+def weights_file(run_dir: RunDir, weights: str | int = "newest") -> Path:
+    """The file with these weights; UserError with what there is if it does not exist."""
+    kept = run_dir.kept_weights()
+    if weights in ("newest", "best"):
+        file = run_dir.weights if weights == "newest" else run_dir.best
+        if kind_of(file) is None:
+            missing = "weights yet: they are written at the end of each iteration"
+            if weights == "best":
+                missing = "best weights: c2d train --eval-every N --keep-best keeps them"
+            raise UserError(f"{run_dir.path} holds no {missing}")
+        return file
+    if not str(weights).isdigit() or int(weights) not in kept:
+        steps = "".join(f", {step}" for step in kept)
+        raise UserError(f'--weights is "{weights}"; accepted: newest, best{steps}')
+    return kept[int(weights)]
+
+
+def _steps_behind(run_dir: RunDir, weights: str | int) -> int | None:
+    """Training steps behind the best weights, as their file says, or behind those of the series."""
+    if weights != "best":
+        return int(weights)
+    try:
+        data = read_file(run_dir.best, 1 << 34, within=run_dir.path)
+        header = load_json(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        return int(header["__metadata__"]["steps"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -82,10 +122,16 @@ class LoadedRun:
         return bool(self.run_dir.read_json(self.run_dir.passport).get("hash") == self.passport["hash"])
 
 
-def open_run(path: str | Path, env: str | None = None, device: str = "cpu", cap_steps: int | None = None) -> LoadedRun:
+def open_run(
+    path: str | os.PathLike[str],
+    env: str | None = None,
+    device: str = "cpu",
+    cap_steps: int | None = None,
+    weights: str | int = "newest",
+) -> LoadedRun:
     """Read a run. A class of the user's own is imported only if `env` names it: never because a file does.
 
-    `cap_steps` replaces the run's own.
+    `cap_steps` replaces the run's own, `weights` are those of `load`.
     """
     run_dir = _directory(path)
     config = _config(run_dir)
@@ -94,10 +140,13 @@ def open_run(path: str | Path, env: str | None = None, device: str = "cpu", cap_
     if cap_steps is not None:
         config = replace(config, rules=replace(config.rules, cap_steps=cap_steps))
     steps, iterations = _trained(run_dir)
+    agent = load(path, device, weights)
+    if weights != "newest":
+        steps = _steps_behind(run_dir, weights)
+        iterations = None if steps is None else steps // config.recipe.schedule.steps_per_iteration
     name = resolve(config.env if env is None else env).canonical
     if name != config.env and isinstance(config.rules, GymRules):  # they are arguments of the other one
         config = replace(config, rules=replace(config.rules, env_kwargs=()))
-    agent = load(path, device)
     if name == config.env:
         config = replace(config, rules=as_begun(config.rules, agent.spec.masked))
     return LoadedRun(run_dir, config, agent, name, steps, iterations)

@@ -13,6 +13,7 @@ count).
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -180,6 +181,7 @@ class PlayedGames:
     decisions: int
     different: int  # where the rival would have chosen otherwise
     log: PredictionLog | None
+    seconds: float = 0.0  # that playing took
 
     @property
     def scores(self) -> list[float]:
@@ -208,6 +210,7 @@ def play(
             log.follow(number, step, decisions.laws[0][row, action], decisions.laws[1][row, action])
 
     games, epsilon, parallel, seed = settings.games, settings.epsilon, settings.parallel, settings.seed
+    began = time.perf_counter()
     ends = evaluate(agent, make_env, games, epsilon, parallel, seed, watch, decisions.choose, follow)
     returns = [firsts.values[number] for number in range(games)]
-    return PlayedGames(by, ends, returns, decisions.made, decisions.different, log)
+    return PlayedGames(by, ends, returns, decisions.made, decisions.different, log, time.perf_counter() - began)

@@ -38,7 +38,10 @@ ENV = "env.json"  # shapes of observations and actions
 RECORDS = "records.jsonl"  # the header, then one line per iteration (runs/records.py)
 EPISODES = "episodes.csv"  # every whole game
 POINTS = "points.jsonl"  # the metrics of an iteration at up to 50 points of it (runs/records.py)
+EVALUATED = "evaluations.jsonl"  # the evaluations that were made while training
+METRICS = "metrics.csv"  # what the CSV logger wrote
 WEIGHTS = "weights.safetensors"  # the newest network
+BEST = "weights-best.safetensors"  # the network that scored best in an evaluation while training
 SERIES = "weights"  # networks at the end of the last iterations, named by training steps, if they are kept
 SERIES_NAME = r"([0-9]{12,})\.safetensors"
 SUMMARY = "summary.json"  # how the run ended
@@ -75,7 +78,10 @@ class RunDir:
         self.records = self.path / RECORDS
         self.episodes = self.path / EPISODES
         self.points = self.path / POINTS
+        self.evaluated = self.path / EVALUATED
+        self.metrics = self.path / METRICS
         self.weights = self.path / WEIGHTS
+        self.best = self.path / BEST
         self.series = self.path / SERIES
         self.summary = self.path / SUMMARY
         self.tensorboard = self.path / TENSORBOARD
@@ -138,7 +144,7 @@ class RunDir:
     def _files(self) -> tuple[Path, ...]:
         """Files that are replaced as a whole."""
         described, recorded = (self.config, self.passport, self.env), (self.records, self.episodes, self.points)
-        return (*described, *recorded, self.weights, self.summary)
+        return (*described, *recorded, self.evaluated, self.metrics, self.weights, self.best, self.summary)
 
     def remove_half_written(self) -> None:
         """Remove what killed processes left of the run's files. The lock is held."""
@@ -163,7 +169,8 @@ class RunDir:
         """Move what the run has recorded out of the way of a run that starts from scratch."""
         aside = free_name(self.path / "before")
         make_directory(aside)
-        for file in (self.records, self.episodes, self.points, self.weights, self.summary):
+        recorded = (self.records, self.episodes, self.points, self.evaluated, self.metrics)
+        for file in (*recorded, self.weights, self.best, self.summary):
             if kind_of(file) == "file":
                 file.rename(aside / file.name)
         if kind_of(self.series) == "directory":
@@ -185,6 +192,9 @@ class RunDir:
 
     def write_weights(self, data: bytes) -> None:
         write_atomically(self.weights, data)
+
+    def write_best(self, data: bytes) -> None:
+        write_atomically(self.best, data)
 
     def keep_weights(self, steps: int, data: bytes, keep: int) -> None:
         """Add the network after these training steps to the series; of that only the newest `keep` stay."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from c2d.files import LINES, SMALL, Refused, kind_of, load_json, read_json
 from c2d.runs import layout
 from c2d.runs.confined import Root
 from c2d.runs.records import HEADER, ITERATION, MEASURED, POINT, canonical, check_header, check_iteration
+from c2d.types import FinishedGame
 
 _LARGEST = LINES  # bytes of a file that is read at all
 _CHUNK = 1 << 21  # bytes read at once
@@ -308,6 +310,31 @@ def read_records(file: Path) -> list[dict[str, Any]]:
 def canonical_records(file: Path) -> bytes:
     """The reproducible part of a file of records."""
     return b"\n".join(canonical(record) for record in read_records(file))
+
+
+def read_evaluations(path: Path, most: float = float("inf")) -> list[dict[str, Any]]:
+    """Evaluations that a run made while training, up to a number of steps; lines that are none are left out."""
+    found: list[dict[str, Any]] = []
+    try:
+        for _, line in LineReader(Root(path), layout.EVALUATED).read_all():
+            with suppress(ValueError, KeyError, TypeError):
+                record = parse(line)
+                plausible = all(type(record[name]) in (int, float) for name in ("steps", "mean_score"))
+                if plausible and record["steps"] <= most and isinstance(record[MEASURED], dict):
+                    found.append(record)
+    except OSError:
+        return []
+    return found
+
+
+def last_games(end: bytes) -> list[FinishedGame]:
+    """Whole games by the last bytes of `episodes.csv`; a first line that is cut is left out."""
+    games = []
+    for line in end.rpartition(b"\n")[0].split(b"\n")[1:]:
+        with suppress(ValueError, IndexError):
+            _, _, score, steps, *env = line.split(b",")
+            games.append(FinishedGame(float(score), int(steps), int(env[0]) if env else 0))
+    return games
 
 
 def last_game_step(end: bytes) -> int:

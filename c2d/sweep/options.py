@@ -1,14 +1,15 @@
-"""How and where a plan runs."""
+"""How and where a plan runs: the options that `c2d sweep`, `c2d sweep retry` and `c2d ablate` share, and their checks.
+
+No Ray is needed to read them.
+"""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from c2d.cluster.address import host_and_port
 from c2d.errors import UserError
-
-_UNITS = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+from c2d.formatting import seconds_of
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,4 @@ class SweepOptions:
 
 def parse_budget(text: str) -> float:
     """ "90s", "30min", "6h", "2d" or "1h30min" in seconds."""
-    valid = re.fullmatch(r"(?:[0-9.]+(?:s|min|m|h|d))+", text.replace(" ", ""))
-    try:
-        amounts = re.findall(r"([0-9.]+)(s|min|m|h|d)", text)
-        total = sum(float(number) * _UNITS[unit] for number, unit in amounts)
-    except ValueError:
-        total = 0.0
-    if valid is None or total <= 0.0:
-        raise UserError(f'--budget is "{text}"; accepted: a time such as 90s, 30min, 6h, 2d or 1h30min')
-    return total
+    return seconds_of(text, "--budget")

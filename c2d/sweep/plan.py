@@ -17,13 +17,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from c2d.config import FREE, Checkpointing, Config, default_config, flat, from_json, similar_setting, to_json, validate
+from c2d.config import FREE, Checkpointing, Config, default_config, flat, from_json, to_json, validate
 from c2d.envs.games import BENCHMARK
 from c2d.envs.make import spec_of, with_arguments
 from c2d.envs.names import MINATAR_GAMES, resolve
 from c2d.envs.protocols import GymRules, argument_value
 from c2d.envs.spec import EnvSpec
-from c2d.errors import UserError, unknown_name
+from c2d.errors import UserError, similar_setting, unknown_name
 from c2d.recipes import parts
 from c2d.recipes.part import PARTS
 from c2d.recipes.recipe import Recipe, exchange, ingredients, with_head

@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,10 +23,9 @@ from c2d.runs.checkpoints import Checkpoints
 from c2d.runs.layout import RunDir
 from c2d.runs.lock import InUse, locked
 from c2d.sweep.transfer import FileChunk, RunReceiver, RunSender, SentFiles
-from c2d.training.observers import Observer
+from c2d.training.observers import Observer, RunView
 from c2d.training.process import keep_memory
 from c2d.training.run import run
-from c2d.training.session import Session
 from c2d.user_code import TRUSTED
 
 _LOCK_TIMEOUT = 60.0  # seconds for the process of a dead node to release the run directory
@@ -157,19 +156,19 @@ class _Progress(Observer):
     def __init__(self) -> None:
         self.log: Callable[[str], None] = lambda _: None
         self.score: float | None = None
-        self._session: Session | None = None
+        self._run: RunView | None = None
 
     @property
     def steps(self) -> int:
-        return 0 if self._session is None else self._session.steps_made
+        return 0 if self._run is None else self._run.steps_made
 
-    def begin(self, session: Session, run_dir: RunDir, header: dict[str, Any]) -> None:
-        self._session = session
+    def begin(self, run: RunView) -> None:
+        self._run = run
 
-    def notice(self, text: str, warning: bool = False) -> None:
+    def notice(self, run: RunView, text: str, warning: bool) -> None:
         self.log(f"warning: {text}" if warning else text)
 
-    def iterated(self, record: dict[str, Any]) -> None:
+    def iteration(self, run: RunView, record: Mapping[str, Any]) -> None:
         self.score = record["mean_score"]
 
 

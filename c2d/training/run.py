@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import resource
 import threading
 import time
@@ -13,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from c2d.agents.build import available_cores, check_device, default_threads, threads_restored
-from c2d.config import Checkpointing, Config, to_json, validate
+from c2d.config import Config, to_json, validate, with_usual_habits
 from c2d.envs.make import spec_of
 from c2d.envs.trial import why_not_exact
 from c2d.errors import NotSaved, UserError
@@ -21,10 +20,10 @@ from c2d.files import kind_of, read_end
 from c2d.runs.checkpoints import Checkpoint, Checkpoints
 from c2d.runs.layout import RunDir, episodes_header
 from c2d.runs.lock import Heartbeat, InUse, locked
-from c2d.runs.reader import has_records, last_game_step
-from c2d.runs.records import IterationRecord, LineFile, Measured, RunHeader, line_of
+from c2d.runs.reader import has_records, last_game_step, last_games, read_evaluations
+from c2d.runs.records import MEASURED, IterationRecord, LineFile, Measured, RunHeader, line_of
 from c2d.training import reward_unit
-from c2d.training.observers import EventLog, Observer, ObserverList
+from c2d.training.observers import RECENT, EventLog, Observer, ObserverFailed, ObserverList, RunView
 from c2d.training.passport import machine, passport, versions
 from c2d.training.process import check_space, stop_requests, watchdog
 from c2d.training.resume import (
@@ -37,6 +36,7 @@ from c2d.training.resume import (
 )
 from c2d.training.saving import Saver
 from c2d.training.session import Session
+from c2d.types import FinishedGame
 
 State = Literal["finished", "interrupted", "failed"]
 
@@ -47,19 +47,21 @@ class Result(NamedTuple):
     run_dir: RunDir
     state: State
     records: list[dict[str, Any]]  # one per completed iteration
+    reason: str | None = None  # why an observer stopped it
 
 
 def run(config: Config, observers: Sequence[Observer] = (), stop: threading.Event | None = None) -> Result:
     """Train, or resume the run that is in the directory.
 
-    Ctrl-C, SIGTERM and an event `stop` that is set end it with everything saved.
+    Ctrl-C, SIGTERM, an event `stop` that is set, and observers end it with everything saved.
     """
+    watching = ObserverList([*observers, EventLog()])
     validate(config)
     check_device(config.device)
     run_dir = RunDir.open(config.directory)
     run_dir.reject_links()
     with _held(run_dir) as heartbeat, threads_restored():
-        return _Run(config, run_dir, ObserverList([*observers, EventLog()]), heartbeat).finish(stop)
+        return _Run(config, run_dir, watching, heartbeat).finish(stop)
 
 
 @contextmanager
@@ -126,6 +128,10 @@ class _Run:
         lines = "".join(map(line_of, [self.header, *self.records]))
         self.record_file, self.episode_file = LineFile(run_dir.records, lines), LineFile(run_dir.episodes, episodes)
         self.point_file = LineFile(run_dir.points, points)
+        self.evaluations = read_evaluations(run_dir.path, self.session.step)
+        self.evaluation_file: LineFile | None = None
+        if kind_of(run_dir.evaluated) is not None:
+            self.evaluation_file = LineFile(run_dir.evaluated, "".join(map(line_of, self.evaluations)))
         self.saver = Saver(
             self.session,
             run_dir,
@@ -139,14 +145,16 @@ class _Run:
 
     def finish(self, stop: threading.Event | None) -> Result:
         """Train to the end, or until a request to stop."""
-        self.observers.begin(self.session, self.run_dir, self.header)
+        stop = threading.Event() if stop is None else stop
+        view = self.view = self._view(stop)
         try:
-            with stop_requests(stop) as stop, watchdog(self.session, self.observers.warn):
-                for record in self._iterations(stop):
+            self.observers.begin(view)
+            with stop_requests(stop), watchdog(self.session, self.observers.warn):
+                for record in self._iterations():
                     self.records.append(record)
                     self.saver.append(self.record_file, line_of(record))
                     self.saver.weights(keep=True)
-                    self.observers.iterated(record)
+                    self.observers.tell("iteration", record)
                 state: State = "finished" if self.session.iteration >= self.config.iterations else "interrupted"
                 summary = self._summary(state)
                 unsaved = self.saver.finish(self._seconds(), summary, stop)
@@ -155,13 +163,33 @@ class _Run:
             self.saver.weights()
             summary = self._summary("failed", _first_line(error))
             self.saver.summary(summary)
-            self._close(summary)
+            with suppress(ObserverFailed):  # the first failure is the one to report
+                self._close(summary)
             raise
         if unsaved:
             self._close({**summary, "state": "failed", "unsaved": unsaved})
             raise NotSaved(self._not_saved(state, unsaved))
         self._close(summary)
-        return Result(self.run_dir, state, self.records)
+        return Result(self.run_dir, state, self.records, summary.get("reason"))
+
+    def _view(self, stop: threading.Event) -> RunView:
+        """What observers see, and what they may do."""
+        scores = [game.score for game in last_games(read_end(self.run_dir.episodes, 1 << 14, within=self.run_dir.path))]
+        view = RunView(self.session, self.run_dir, self.header, scores[-RECENT:], self.evaluations, stop)
+        view._say, view._beat = self.observers.notice, self._heartbeat.beat
+        view._record = lambda record: self.observers.once_begun(lambda: self._keep_evaluation(record))
+        if self.observers.listen("update"):
+            self.session.heard = []
+        return view
+
+    def _keep_evaluation(self, record: dict[str, Any]) -> None:
+        """Its time is not the iteration's."""
+        self._started += record[MEASURED]["seconds"]
+        self.view.evaluations.append(record)
+        if self.evaluation_file is None:
+            self.evaluation_file = LineFile(self.run_dir.evaluated, "")
+        self.saver.append(self.evaluation_file, line_of(record))
+        self.observers.tell("evaluation", record)
 
     def _not_saved(self, state: State, unsaved: str) -> str:
         command = self.run_dir.command("resume", self.config)
@@ -178,31 +206,30 @@ class _Run:
             with suppress(Exception):  # the first failure is the one to report
                 self.saver.checkpoint(self._seconds())
 
-    def _iterations(self, stop: threading.Event) -> Iterator[dict[str, Any]]:
+    def _iterations(self) -> Iterator[dict[str, Any]]:
         """Yields the record of each iteration; returns early when asked to stop."""
         session, saver, length = self.session, self.saver, self.session.schedule.steps_per_iteration
-        while session.filling and not stop.is_set():
+        view = self.view
+        while session.filling and not view.stopping:
             session.fill()
             self._pass_on_notices()
             saver.checkpoint_if_due(self._seconds())
-        while session.iteration < self.config.iterations and not stop.is_set():
+        while session.iteration < self.config.iterations and not view.stopping:
             end = (session.iteration + 1) * length
-            while session.step < end and not stop.is_set():
+            while session.step < end and not view.stopping:
                 games, point = session.advance(), session.point()
                 for game in games:
                     env = f",{game.env}" if session.config.recipe.envs > 1 else ""
                     line = f"{session.iteration},{session.step},{game.score!r},{game.steps}{env}\n"
                     saver.append(self.episode_file, line)
-                self._keep_point(point)
-                self._pass_on_notices()
-                self.observers.stepped(session, games)
+                self._tell(games, point)
                 if session.step < end:  # the end of an iteration is saved with its record
                     saver.checkpoint_if_due(self._seconds())
             if session.step < end:
                 return
             seconds = self._seconds()
-            yield _measured(session.finish_iteration(), length, seconds).to_json()
             self._started += seconds
+            yield _measured(session.finish_iteration(), length, seconds).to_json()
             self._pass_on_notices()
             saver.checkpoint_if_due(self._seconds())
 
@@ -212,13 +239,23 @@ class _Run:
             self.observers.notice(text, warning)
         self.session.notices.clear()
 
-    def _keep_point(self, point: IterationRecord | None) -> None:
-        """Before anybody is told: a run that an observer ends here has it."""
+    def _tell(self, games: list[FinishedGame], point: IterationRecord | None) -> None:
+        """What happened in a round, to the observers. Files have it before: a run that an observer ends here too."""
+        session, line = self.session, None
         if point is not None:
-            steps = self.session.step - self.session.iteration * self.session.schedule.steps_per_iteration
+            steps = session.step - session.iteration * session.schedule.steps_per_iteration
             line = _measured(point, steps, self._seconds()).to_point()
             self.saver.append(self.point_file, line_of(line))
-            self.observers.pointed(line)
+        heard, session.heard = session.heard, None if session.heard is None else []
+        self.view._scores.extend(game.score for game in games)
+        self._pass_on_notices()
+        for update in heard or ():
+            self.observers.tell("update", {"loss": update.loss, **update.metrics})
+        for game in games:
+            self.observers.tell("game", game)
+        if line is not None:
+            self.observers.tell("point", line)
+        self.observers.tell("step", games)
 
     def _seconds(self) -> float:
         return time.perf_counter() - self._started
@@ -230,10 +267,8 @@ class _Run:
         config = self.config
         facts = passport(config, self.session.env)
         self.run_dir.describe(config, self.session.env.spec, facts)
-        # where results lie and how often they are saved is not part of them
-        same = dataclasses.replace(config, run_dir=None, checkpoint=Checkpointing())
         return RunHeader(
-            config=to_json(same),
+            config=to_json(with_usual_habits(config)),
             passport=facts,
             versions=versions(),
             resume=why_not_exact(self.session.env.spec.name, config.rules),
@@ -269,8 +304,10 @@ class _Run:
 
     def _summary(self, state: State, error: str | None = None) -> dict[str, Any]:
         session = self.session
+        reason = self.view.reason if state == "interrupted" else None
         return {
             "state": state,
+            **({} if reason is None else {"reason": reason}),
             "steps": session.step,
             "iterations": session.iteration,
             "unfinished_iteration": session.tally.record() if session.tally.updates else None,
@@ -278,10 +315,13 @@ class _Run:
         }
 
     def _close(self, summary: dict[str, Any]) -> None:
-        self.observers.end(summary)
-        for file in (self.record_file, self.episode_file, self.point_file):
-            file.close()
-        self.session.close()
+        try:
+            self.observers.end(summary)
+        finally:
+            for file in (self.record_file, self.episode_file, self.point_file, self.evaluation_file):
+                if file is not None:
+                    file.close()
+            self.session.close()
 
 
 def _measured(record: IterationRecord, steps: int, seconds: float) -> IterationRecord:

@@ -153,6 +153,7 @@ class Session:
         self._warned = False  # that atoms are saturated
         self._strayed = False  # that observations leave their range
         self._learning = False
+        self.heard: list[FetchedUpdate] | None = None  # what updates reported, for whoever takes it; None: nobody does
         # of a round that is not complete, because an environment failed:
         self._games: list[FinishedGame] = []  # that ended in it
         self._learned = False  # its updates are made
@@ -270,14 +271,14 @@ class Session:
             self.replay.feedback(update.indices, update.priority)
             for quantity, value in (("loss", update.loss), ("gradient", update.metrics["gradient_norm"])):
                 if not math.isfinite(value):
-                    raise Diverged(
-                        f"the {quantity} became {value} at step {self.step}: lower --optim.learning-rate, "
-                        "or check the size of the rewards"
-                    )
+                    advice = "lower --optim.learning-rate, or check the size of the rewards"
+                    raise Diverged(f"the {quantity} became {value} at step {self.step}: {advice}")
             if not self.iteration and not self.tally.updates:
                 self.fresh_std = update.metrics.get("law_std")
             self.tally.count(update)
             self.recent.count(update)
+            if self.heard is not None:
+                self.heard.append(update)
 
     def _record(self, tally: Tally) -> records.IterationRecord:
         """What was counted, and what the networks report now."""

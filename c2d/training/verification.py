@@ -24,7 +24,7 @@ from c2d.config import Config, from_json, to_json
 from c2d.errors import UserError
 from c2d.runs.layout import RunDir
 from c2d.runs.reader import canonical_records
-from c2d.training.observers import Observer
+from c2d.training.observers import Observer, RunView
 from c2d.training.process import keep_memory
 from c2d.training.run import run
 from c2d.training.session import Session
@@ -146,15 +146,12 @@ class _Witness(Observer):
         self.kill_after = kill_after
         self.found: dict[str, str] = {}
 
-    def begin(self, session: Session, run_dir: RunDir, header: dict[str, Any]) -> None:
-        self._session = session
-
-    def stepped(self, session: Session, games: Sequence[FinishedGame]) -> None:
-        if self.kill_after is not None and session.step >= self.kill_after:
+    def step(self, run: RunView, games: Sequence[FinishedGame]) -> None:
+        if self.kill_after is not None and run.step >= self.kill_after:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def end(self, summary: dict[str, Any]) -> None:
-        self.found = digests(self._session)
+    def end(self, run: RunView, summary: Mapping[str, Any]) -> None:
+        self.found = digests(run._session)
 
 
 def _main() -> None:

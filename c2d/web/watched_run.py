@@ -358,7 +358,9 @@ class WatchedRun:
             "reading": self.reading,
             "restarts": self.restarts,
             "spark": self._spark[1],
-            "error": text(summary, "error") if state == "failed" else "",
+            "error": text(summary, "error" if state == "failed" else "reason")
+            if state in ("failed", "stopped")
+            else "",
             "warnings": self.damaged + sum(event.get("event") == "warning" for event in self.events),
             "weights": self.root.stat(self.name, layout.WEIGHTS) is not None,
         }

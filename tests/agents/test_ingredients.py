@@ -375,11 +375,11 @@ def test_the_average_plays_and_is_the_runs_weights(tmp_path):
 class Stopping(Observer):
     """Asks the run to stop after a step."""
 
-    def __init__(self, event, step):
-        self.event, self.step = event, step
+    def __init__(self, event, at):
+        self.event, self.at = event, at
 
-    def stepped(self, session, game):
-        if session.step == self.step:
+    def step(self, run, games):
+        if run.step == self.at:
             self.event.set()
 
 

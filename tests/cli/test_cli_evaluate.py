@@ -187,7 +187,7 @@ def test_bad_input(trained, capsys, words, message):
 
 
 def test_leftovers_of_killed_evaluations_are_removed_and_nothing_else(tmp_path):
-    from c2d.cli.evaluate import _remove_leftovers
+    from c2d.evaluation.record import _remove_leftovers
 
     old, dead = time.time() - 7_200, 99_999_999
     gone = f".evaluation-001.json.{dead}.tmp"

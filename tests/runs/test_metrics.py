@@ -16,7 +16,7 @@ from c2d.runs import records
 from c2d.runs.confined import Root
 from c2d.runs.reader import read_iterations
 from c2d.runs.records import Chart, IterationRecord, Measured, RunHeader, charts, metric, metrics
-from c2d.training.observers import TensorBoard
+from c2d.training.loggers import TensorBoard
 from c2d.training.progress import ProgressDisplay
 from c2d.training.run import run
 from c2d.training.session import Session, Tally

@@ -33,7 +33,7 @@ def test_a_point_is_the_record_of_a_stretch():
 
 
 def test_points_and_records_agree_and_tensorboard_has_the_points(tmp_path):
-    from c2d.training.observers import TensorBoard
+    from c2d.training.loggers import TensorBoard
 
     path = tmp_path / "run"
     run(short_config("toy/skewed", path, iterations=2, steps=120, update_period=8), [TensorBoard()])

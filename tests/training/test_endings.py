@@ -43,15 +43,15 @@ class Env(gymnasium.Env):
 class Stopper(run_module.Observer):
     """An observer that asks for an end, as a person would, at a given step."""
 
-    def __init__(self, step, number=signal.SIGINT, times=1):
-        self.step, self.number, self.times = step, number, times
+    def __init__(self, at, number=signal.SIGINT, times=1):
+        self.at, self.number, self.times = at, number, times
 
-    def stepped(self, session, games):
-        if session.step == self.step:
+    def step(self, run, games):
+        if run.step == self.at:
             for _ in range(self.times):
                 signal.raise_signal(self.number)
 
-    def end(self, summary):
+    def end(self, run, summary):
         self.summary = summary
 
 
@@ -157,8 +157,8 @@ def test_a_mended_run_goes_on_as_if_nothing_had_happened(when, how, tmp_path, mo
     """The environment fails while the replay fills or later, or nobody reads the output any more."""
 
     class Failing(run_module.Observer):
-        def stepped(self, session, games):
-            if how == "closed pipe" and session.steps_made == when:
+        def step(self, run, games):
+            if how == "closed pipe" and run.steps_made == when:
                 raise SystemExit(1)
 
     def step(self, action):

@@ -34,19 +34,19 @@ class Witness(Observer):
     def __init__(self, stop=None, crash=None):
         self.stop, self.crash, self.notices = stop, crash, []
 
-    def begin(self, session, run_dir, header):
-        self.session, self.header = session, header
+    def begin(self, run):
+        self.session, self.header = run._session, run.header
 
-    def notice(self, text, warning=False):
+    def notice(self, run, text, warning):
         self.notices.append(("warning: " if warning else "") + text)
 
-    def stepped(self, session, games):
-        if session.step == self.stop:
+    def step(self, run, games):
+        if run.step == self.stop:
             signal.raise_signal(signal.SIGTERM)
-        if session.step == self.crash:
+        if run.step == self.crash:
             raise Crash
 
-    def end(self, summary):
+    def end(self, run, summary):
         self.digests = digests(self.session)
 
 

@@ -200,14 +200,11 @@ class Collector(Observer):
     def __init__(self, crash=None):
         self.crash, self.weights = crash, {}
 
-    def begin(self, session, run_dir, header):
-        self.run_dir = run_dir
+    def iteration(self, run, record):
+        self.weights[record["steps"]] = run.run_dir.weights.read_bytes()
 
-    def iterated(self, record):
-        self.weights[record["steps"]] = self.run_dir.weights.read_bytes()
-
-    def stepped(self, session, games):
-        if session.step == self.crash:
+    def step(self, run, games):
+        if run.step == self.crash:
             raise KeyboardInterrupt  # a second Ctrl-C: nothing more is saved
 
 
@@ -255,12 +252,12 @@ def test_a_resumed_run_keeps_the_same_networks(crash, tmp_path):
     assert list(before) == ([40, 80] if crash < 120 else [80, 120] if crash < 160 else [120, 160])
 
     class Watcher(Observer):
-        def begin(self, session, run_dir, header):
-            self.kept, self.step = list(run_dir.kept_weights()), session.step
+        def begin(self, run):
+            self.kept, self.started = list(run.run_dir.kept_weights()), run.step
 
     watcher = Watcher()
     run(config, [watcher])
-    assert watcher.kept == [steps for steps in before if steps <= watcher.step] and watcher.step < crash
+    assert watcher.kept == [steps for steps in before if steps <= watcher.started] and watcher.started < crash
     assert series(tmp_path / "run") == series(tmp_path / "straight") == {s: straight.weights[s] for s in (160, 200)}
 
 
