@@ -107,3 +107,32 @@ def test_pages_come_back_with_the_server(trained, page):
             one.goto("about:blank")
         second.close()
     page.errors[:] = [error for error in page.errors if "WebSocket" not in error]  # told for each attempt in vain
+
+
+DRAW_MASKED = """async () => {
+    const { LawsView } = await import("/static/js/lens/laws.js");
+    const { readMoment } = await import("/static/js/lens/wire.js");
+    const values = { values: new Float32Array([1, 50, 2]), shape: [3, 1] };
+    const probs = { values: new Float32Array([1, 1, 1]), shape: [3, 1] };
+    const header = { seats: [{ legal: [true, false, true], mean: [1, 50, 2], mean_atoms: [1, 50, 2] }], games: [] };
+    const moment = readMoment({ header, parts: { "0.returns": values, "0.atoms": values, "0.probs": probs } });
+    const canvas = document.body.appendChild(document.createElement("canvas"));
+    canvas.style.cssText = "width: 400px; height: 300px";
+    const ctx = canvas.getContext("2d");
+    const texts = [], faint = [];
+    ctx.fillText = (text) => texts.push(text);
+    const stroke = ctx.stroke.bind(ctx);
+    ctx.stroke = () => { faint.push(ctx.globalAlpha < 1); stroke(); };
+    const colors = { font: "11px sans-serif", bold: "11px sans-serif" };
+    new LawsView(canvas).draw({ seat: moment.seats[0], names: ["a", "b", "c"], taken: 0, random: false, range: [0, 3],
+        space: "returns", form: "stems", target: false, colors, marked: null, best: 0 });
+    return { texts, faint: faint.filter(Boolean).length, extent: moment.extent[0].returns };
+}"""
+
+
+def test_illegal_actions_are_shown_as_such(server, page):
+    """Named, drawn faintly, without a mean; they do not stretch the axis."""
+    page.goto(server.url)
+    drawn = page.evaluate(DRAW_MASKED)
+    assert drawn["texts"].count("illegal") == 1 and "50" not in drawn["texts"] and {"1", "2"} <= set(drawn["texts"])
+    assert drawn["faint"] == 1 and drawn["extent"] == [1, 2]

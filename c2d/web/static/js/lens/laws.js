@@ -5,6 +5,12 @@ import { number } from "../format.js";
 const LABEL = 128; // CSS pixels for names and means at the left
 const AXIS = 34;
 const RIGHT = 38; // for the scale of probabilities
+const FAINT = 0.25; // opacity of what is predicted for illegal actions: nothing corrects it
+
+/** Whether the environment allows an action now; without masks it allows all. */
+export function isLegal(seat, action) {
+  return seat.legal?.[action] ?? true;
+}
 
 /** Prepare a canvas for drawing in CSS pixels; returns its context and size. */
 export function prepared(canvas) {
@@ -60,7 +66,7 @@ export class LawsView {
 
   scale(seat, withTarget) {
     let largest = 0.02;
-    for (const p of seat.laws.probs) if (p > largest) largest = p;
+    seat.laws.probs.forEach((p, i) => { if (p > largest && isLegal(seat, Math.floor(i / seat.atoms))) largest = p; });
     if (withTarget && seat.target) for (const p of seat.target.probs) if (p > largest) largest = p;
     largest = Math.min(1, largest);
     this.top = largest > this.top ? largest : Math.max(largest, this.top * 0.92);
@@ -104,10 +110,13 @@ export class LawsView {
     const first = action * seat.atoms;
     const law = { values: seat.laws[space].subarray(first, first + seat.atoms), probs: seat.laws.probs.subarray(first, first + seat.atoms) };
     const ink = chosen ? colors.chosen : colors.stem;
+    const legal = isLegal(seat, action);
+    ctx.globalAlpha = legal ? 1 : FAINT;
     if (form === "cdf") this.drawSteps(ctx, law, base, up, ink);
     else this.drawStems(ctx, law, base, -up, ink);
+    ctx.globalAlpha = 1;
     if (both && chosen) this.drawTarget(ctx, what, base, up, tall - 14 - up);
-    this.drawMean(ctx, x((space === "returns" ? seat.mean : seat.mean_atoms)[action] ?? NaN), base, ink);
+    if (legal) this.drawMean(ctx, x((space === "returns" ? seat.mean : seat.mean_atoms)[action] ?? NaN), base, ink);
     if (!Number.isFinite(seat.mean[action])) this.sayNotFinite(ctx, colors, base, law);
     this.drawLabel(ctx, what, action, chosen, random, tall, names[action] ?? String(action));
   }
@@ -237,13 +246,14 @@ export class LawsView {
     ctx.textBaseline = "middle";
     ctx.textAlign = "left";
     ctx.font = chosen ? colors.bold : colors.font;
-    ctx.fillStyle = chosen ? colors.chosen : colors.ink;
+    const legal = isLegal(seat, action);
+    ctx.fillStyle = chosen ? colors.chosen : legal ? colors.ink : colors.soft;
     const sign = chosen ? (random ? "↯ " : "▸ ") : "  ";
     ctx.fillText(`${sign}${name}`, 6, middle - (two ? 7 : 0), LABEL - (two ? 12 : 58));
     ctx.font = action === best ? colors.bold : colors.font;
     ctx.fillStyle = colors.soft;
     ctx.textAlign = two ? "left" : "right";
-    ctx.fillText(number(seat.mean[action], 4), two ? 20 : LABEL - 8, middle + (two ? 8 : 0));
+    ctx.fillText(legal ? number(seat.mean[action], 4) : "illegal", two ? 20 : LABEL - 8, middle + (two ? 8 : 0));
   }
 
   drawMark(ctx, { marked, seat, space, colors }) {

@@ -2,7 +2,7 @@
 
 import { color, el } from "../dom.js";
 import { number, score } from "../format.js";
-import { LawsView, describeAtom } from "./laws.js";
+import { LawsView, describeAtom, isLegal } from "./laws.js";
 import { TraceView } from "./trace.js";
 
 const KEPT = 5_400; // moments: six minutes at 15 steps per second
@@ -253,7 +253,8 @@ export class Stage {
   read() {
     const seat = this.shown.seats[this.marked.seat];
     const atom = describeAtom(seat, this.marked);
-    const name = this.agents[this.marked.seat].actions[this.marked.action] ?? this.marked.action;
+    const action = this.agents[this.marked.seat].actions[this.marked.action] ?? this.marked.action;
+    const name = isLegal(seat, this.marked.action) ? action : `${action} (illegal)`;
     const lines = [["return", number(atom.value, 5)], ["φ(return)", number(atom.phi, 5)], ["probability", number(atom.p, 3)], ["P(at most this)", number(atom.below, 3)]];
     const { tip, reading } = this.seats[this.marked.seat];
     tip.replaceChildren(el("div.soft", {}, `${name}, atom ${this.marked.atom + 1} of ${seat.atoms}`),

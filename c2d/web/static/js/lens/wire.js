@@ -26,7 +26,7 @@ export function readMoment({ header, parts }) {
   return { n: header.n, seed: header.seed, epsilon: header.epsilon, criteria: header.criteria, by: header.by, seats, games, extent: seats.map(extentOf) };
 }
 
-/** Smallest and largest atom that matters, in both spaces. */
+/** Smallest and largest atom that matters, in both spaces: not those of illegal actions. */
 function extentOf(seat) {
   const found = { returns: [Infinity, -Infinity], atoms: [Infinity, -Infinity] };
   const { probs } = seat.laws;
@@ -34,7 +34,7 @@ function extentOf(seat) {
     const values = seat.laws[space];
     const range = found[space];
     for (let i = 0; i < values.length; i += 1) {
-      if (!(probs[i] >= 0.002) || !Number.isFinite(values[i])) continue;
+      if (!(probs[i] >= 0.002) || !Number.isFinite(values[i]) || seat.legal?.[Math.floor(i / seat.atoms)] === false) continue;
       if (values[i] < range[0]) range[0] = values[i];
       if (values[i] > range[1]) range[1] = values[i];
     }
