@@ -150,9 +150,10 @@ def _without_duplicates(runs: list[LocalRun], notes: list[str]) -> list[LocalRun
 
 
 class RecordedMetric(NamedTuple):
-    """A number that an agent's runs recorded per iteration: means over the runs, in their first and last iterations."""
+    """A number that an agent's runs on one environment recorded: means over their first and last iterations."""
 
     agent: str
+    env: str
     metric: str
     first: float
     last: float
@@ -160,15 +161,17 @@ class RecordedMetric(NamedTuple):
 
 
 def recorded_metrics(runs: Sequence[LocalRun]) -> list[RecordedMetric]:
-    """Every metric of the schema of records that has values, in the order of the file, for each agent."""
+    """Every metric of the schema of records that has values, in the file's order, by agent and environment."""
     rows: list[RecordedMetric] = []
-    for agent in dict.fromkeys(one.run.key.agent for one in runs):
-        iterations = [one.records.iterations for one in runs if one.run.key.agent == agent]
+    together: dict[tuple[str, str], list[Sequence[dict[str, Any]]]] = {}
+    for one in runs:
+        together.setdefault((one.run.key.agent, one.run.key.game), []).append(one.records.iterations)
+    for (agent, env), iterations in together.items():
         for metric in metrics():
             ends = [[_finite(metric.value_in(lines[end])) for lines in iterations] for end in (0, -1)]
             first, last = (float(np.nanmean(values)) if np.isfinite(values).any() else math.nan for values in ends)
             if metric.tensorboard and not (math.isnan(first) and math.isnan(last)):
-                rows.append(RecordedMetric(agent, metric.title, first, last, metric.format))
+                rows.append(RecordedMetric(agent, env, metric.title, first, last, metric.format))
     return rows
 
 

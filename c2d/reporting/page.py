@@ -117,15 +117,19 @@ def latex(text: str) -> str:
 
 
 def to_html(table: Table) -> str:
-    head = "".join(f"<th>{html.escape(column)}</th>" for column in table.columns)
-    body = "\n".join(
-        "<tr>" + "".join(_td(place, cell) for place, cell in enumerate(row)) + "</tr>" for row in table.rows
-    )
+    """Numbers stand at the right of their columns, words at the left."""
+    columns = enumerate(zip(*table.rows, strict=True))
+    words = {place for place, column in columns if all(cell[:1].isalpha() for cell in column)}
+
+    def cells(row: Sequence[str], kind: str) -> str:
+        tags = ["th" if place == 0 else kind for place in range(len(row))]
+        marks = [" class='words'" if place in words else "" for place in range(len(row))]
+        shown = zip(tags, marks, map(html.escape, row), strict=True)
+        return "".join(f"<{tag}{mark}>{text}</{tag}>" for tag, mark, text in shown)
+
+    body = "\n".join(f"<tr>{cells(row, 'td')}</tr>" for row in table.rows)
+    head = cells(table.columns, "th")
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
-
-
-def _td(place: int, cell: str) -> str:
-    return f"<th>{html.escape(cell)}</th>" if place == 0 else f"<td>{html.escape(cell)}</td>"
 
 
 # ------------------------------------------------------------------------------------------------ the HTML page
@@ -145,7 +149,7 @@ code { background: #f3f3f3; padding: 0 .25em; overflow-wrap: anywhere; }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .15rem .7rem; text-align: right; border-bottom: 1px solid #eee; white-space: nowrap; }
 th:first-child { text-align: left; } thead th { border-bottom: 1px solid #888; }
-tbody th { font-weight: 500; text-align: left; } tbody tr:hover { background: #f7f7f7; }
+tbody th { font-weight: 500; text-align: left; } .words { text-align: left; } tbody tr:hover { background: #f7f7f7; }
 .missing { border-left: 4px solid #b58900; padding: .3rem 1rem; background: #fdf8e6; }
 .notes { border-left: 4px solid #888; padding: .1rem 1rem; background: #f6f6f6; }
 nav a { margin-right: 1rem; } @media print { nav { display: none; } figure, tr { break-inside: avoid; } }

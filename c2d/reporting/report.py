@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -84,18 +85,32 @@ def build_report(request: ReportRequest) -> Report:
     return Report(_title(dataset), tuple(facts), tuple(dict.fromkeys(notes)), tuple(sections), numbers)
 
 
+_SHOWN = 12  # pairs of agent and environment, of about 20 metrics each
+
+
+def _written(value: float, form: str) -> str:
+    return "–" if math.isnan(value) else format(value, form)
+
+
 def _recorded(own: Sequence[LocalRun]) -> Section:
     """What the runs recorded besides scores."""
     rows = recorded_metrics(own)
+    kinds = list(dict.fromkeys((row.agent, row.env) for row in rows))
+    left = f" Of the first {_SHOWN} of {len(kinds)} pairs of both; recorded.csv has all." if len(kinds) > _SHOWN else ""
     table = Table(
         "recorded",
-        "Recorded per iteration: means over an agent's runs, in their first and last iterations.",
-        ("agent", "metric", "first iteration", "last iteration"),
-        tuple((row.agent, row.metric, format(row.first, row.format), format(row.last, row.format)) for row in rows),
-        ("agent", "metric", "first", "last"),
-        tuple((row.agent, row.metric, row.first, row.last) for row in rows),
+        "Recorded per iteration: means over an agent's runs on an environment, in their first and last iterations.",
+        ("agent", "environment", "metric", "first iteration", "last iteration"),
+        tuple(
+            (row.agent, row.env, row.metric, *(_written(value, row.format) for value in (row.first, row.last)))
+            for row in rows
+            if (row.agent, row.env) in kinds[:_SHOWN]
+        ),
+        ("agent", "environment", "metric", "first", "last"),
+        tuple((row.agent, row.env, row.metric, row.first, row.last) for row in rows),
     )
-    return Section("recorded", "Recorded per iteration", "", tables=(table,))
+    text = f"Means over an agent's runs on an environment, in their first and last iterations.{left}"
+    return Section("recorded", "Recorded per iteration", text, tables=(table,))
 
 
 def scoring_options(name: str, references: str | None, replications: int, seed: int) -> ScoringOptions:

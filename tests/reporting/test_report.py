@@ -133,6 +133,10 @@ def test_own_runs_are_compared_with_published_agents(own):
     chances = {(one["first"], one["second"]): one["point"] for one in numbers["probability_of_improvement"]}
     assert chances[f"{EVIL} (own)", "IQN"] < 0.5  # IQN was made 1 or 2 points better
     assert numbers["elsewhere"][f"gym/{EVIL}"]["frames"] == 6000
+    recorded = [row for row in csv.DictReader((own / "tables/recorded.csv").open()) if row["metric"] == "mean score"]
+    alone = [row for row in recorded if row["environment"] == f"gym/{EVIL}"]
+    assert [(row["first"], row["last"]) for row in alone] == [("1", "3")]  # without the scores of other games
+    assert len(recorded) == 5  # two agents on two games, and one of them there
     assert (own / "figures/curves.svg").exists() and (own / "figures/supports.svg").exists()
 
 

@@ -74,7 +74,7 @@ def test_a_new_metric_is_one_field(tmp_path, monkeypatch):
     assert (row.first, row.last) == (5.5, 15.5)
     report = build_report(ReportRequest(runs=(path,), replications=10))
     (table,) = [table for section in report.sections for table in section.tables if table.name == "recorded"]
-    assert ("c2d (own)", "mean target", "5.5", "15.5") in table.rows
+    assert ("c2d (own)", "toy/skewed", "mean target", "5.5", "15.5") in table.rows
 
 
 def scalars(path):
