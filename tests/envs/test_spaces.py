@@ -242,8 +242,8 @@ def test_an_environment_whose_first_reset_fails_fails_when_it_is_reset():
         observation_space, action_space = spaces.Discrete(2), spaces.Discrete(2)
 
         def reset(self, *, seed=None, options=None):
-            raise RuntimeError("no licence")
+            raise RuntimeError("no license")
 
     game = make(Failing, None, 0)
-    with pytest.raises(RuntimeError, match="no licence"):
+    with pytest.raises(RuntimeError, match="no license"):
         game.reset()
