@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from c2d.config import Config, configure, default_config
     from c2d.errors import UserError
     from c2d.evaluation.callbacks import KeepBest, PeriodicEvaluation, StopAfter, StopAtScore
+    from c2d.evaluation.env_check import check_env
     from c2d.evaluation.model_card import export
     from c2d.evaluation.record import Evaluation
     from c2d.training.loggers import CsvLog, Logger, MLflow, TensorBoard, WandB
@@ -32,6 +33,7 @@ _HOMES = {
     "resume": "c2d.api",
     "evaluate": "c2d.api",
     "load": "c2d.api",
+    "check_env": "c2d.evaluation.env_check",
     "export": "c2d.evaluation.model_card",
     "make": "c2d.api",
     "configure": "c2d.config",
@@ -74,6 +76,7 @@ __all__ = [
     "TensorBoard",
     "UserError",
     "WandB",
+    "check_env",
     "configure",
     "default_config",
     "evaluate",

@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "recipes": ("c2d.cli.recipes", "list the algorithms, or compare two of them"),
     "sweep": ("c2d.cli.sweep", "run recipes × environments × seeds, here or on a cluster"),
     "ablate": ("c2d.cli.sweep:ablate", "run a recipe without each of its ingredients"),
+    "check-env": ("c2d.cli.check_env", "play your environment at random and say whether it is fit for training"),
     "evaluate": ("c2d.cli.evaluate", "play whole games with a trained agent and report the score"),
     "export": ("c2d.cli.export", "write a trained agent as ONNX, torch.export, or a directory with a model card"),
     "serve": ("c2d.cli.serve", "follow runs and watch agents play in a browser"),

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def read(arguments: list[str]) -> Config:
     """The config that the command line describes: defaults of ENV and recipe (or of a file), then every setting."""
-    env_kwargs, wrappers, arguments = _take_environment_options(take_trust(arguments))
+    env_kwargs, wrappers, arguments = take_environment_options(take_trust(arguments))
     env, arguments = _take_env(arguments)
     file, arguments = peek(arguments, "--config", remove=True)
     recipe, _ = peek(arguments, "--recipe")
@@ -108,7 +108,7 @@ def _listed(modules: list[str]) -> str:
 
 def with_environment_options(config: Config, arguments: list[str]) -> tuple[Config, list[str]]:
     """The config with other arguments and wrappers of its environment, and the other words."""
-    env_kwargs, wrappers, arguments = _take_environment_options(arguments)
+    env_kwargs, wrappers, arguments = take_environment_options(arguments)
     return _with_environment(config, env_kwargs, wrappers), arguments
 
 
@@ -121,7 +121,7 @@ def _with_environment(config: Config, env_kwargs: dict[str, Any], wrappers: list
     return dataclasses.replace(config, rules=rules)
 
 
-def _take_environment_options(arguments: list[str]) -> tuple[dict[str, Any], list[str], list[str]]:
+def take_environment_options(arguments: list[str]) -> tuple[dict[str, Any], list[str], list[str]]:
     """`--env-kwargs.size 7` and `--wrapper my_module:wrap`, which decide the shape of observations; the other words."""
     env_kwargs: dict[str, Any] = {}
     wrappers: list[str] = []
