@@ -184,7 +184,8 @@ def _judge(report: EnvReport, config: Config, spec: EnvSpec) -> None:
 
 
 def _actions(spec: EnvSpec) -> Finding:
-    text = f"{spec.actions} discrete actions" if spec.actions > 1 else "one action: there is nothing to decide"
+    masked = ", with a mask of the legal ones" if spec.masked else ""
+    text = f"{spec.actions} discrete actions{masked}" if spec.actions > 1 else "one action: there is nothing to decide"
     if spec.actions == 1:
         return Finding("actions", "problem", text, "offer at least two")
     if spec.actions > 100:

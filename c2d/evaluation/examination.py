@@ -22,11 +22,11 @@ from c2d.envs.gymnasium import build, wrapped
 from c2d.envs.make import default_rules, make, spec_of, with_arguments
 from c2d.envs.names import resolve
 from c2d.envs.protocols import GymRules, Rules
-from c2d.envs.spec import Environment
+from c2d.envs.spec import Environment, EnvSpec
 from c2d.envs.trial import digest
 from c2d.errors import UserError
 from c2d.formatting import plural
-from c2d.types import ResetFrame, Step
+from c2d.types import Step
 
 Verdict = Literal["ok", "note", "problem"]
 PHASES = ("building it", "Gymnasium's checker", "two copies with the same seed", "random play")
@@ -120,17 +120,19 @@ class Examination:
 
     def _config(self) -> Config:
         """The run that `c2d train` would start with."""
-        asked = self.request
         try:
-            config = default_config(
-                asked["env"], asked["recipe"], env_kwargs=asked["env_kwargs"], wrappers=asked["wrappers"]
-            )
-            spec = spec_of(config.env, config.rules)
+            config, spec = self._config_and_spec()
         except UserError as error:
             self.tell("spaces", "problem", str(error), "return what is accepted, or wrap it")
             raise _Stop from None
         self._send({"config": to_json(config), "spec": {each.name: getattr(spec, each.name) for each in fields(spec)}})
         return config
+
+    def _config_and_spec(self) -> tuple[Config, EnvSpec]:
+        asked = self.request
+        arguments: dict[str, Any] = {name: asked[name] for name in ("env_kwargs", "wrappers")}
+        config = default_config(asked["env"], asked["recipe"], **arguments)
+        return config, spec_of(config.env, config.rules)
 
     def _make(self, rules: Rules) -> Environment:
         return make(self.name, rules, self.seed)
@@ -144,7 +146,13 @@ class Examination:
             try:
                 check_env(subject, skip_render_check=True, skip_close_check=True)
             except Exception as error:
-                self.tell("interface", "problem", f"Gymnasium's checker: {described(error, place=False)}", _INTERFACE)
+                masked = self._masked()
+                self.tell(
+                    "interface",
+                    "note" if masked else "problem",
+                    f"Gymnasium's checker: {described(error, place=False)}",
+                    "it takes no notice of action masks: perhaps the action was illegal" if masked else _INTERFACE,
+                )
                 return
             finally:
                 raw.close()
@@ -155,6 +163,13 @@ class Examination:
             self.tell("interface", "note", f"Gymnasium's checker: {text}", advice)
         if not said:
             self.tell("interface", "ok", "Gymnasium's checker finds nothing")
+
+    def _masked(self) -> bool:
+        """Whether the environment says which actions are legal."""
+        try:
+            return self._config_and_spec()[1].masked
+        except UserError:
+            return False
 
     # ------------------------------------------------------------------------------------------------- determinism
 
@@ -184,12 +199,12 @@ class Examination:
         opening = env.reset()
         self.alive(1, 0)
         trace: list[list[Any]] = [[opening.frame.tobytes()]]
-        legal = _legal(opening)
+        legal = opening.legal
         for number in range(min(self.steps, _COPIED_STEPS)):
             step = env.step(_random_action(rng, env.spec.actions, legal))
             self.alive(1, number + 1)
             trace.append(digest(step))
-            legal = _legal(step if step.reset is None else step.reset)
+            legal = step.legal if step.reset is None else step.reset.legal
         env.close()
         return trace
 
@@ -201,7 +216,7 @@ class Examination:
         opening = env.reset()
         self.alive(1, 0)
         seen.frame(opening.frame)
-        legal, began, spent, episode, within = _legal(opening), time.monotonic(), 0.0, 1, 0
+        legal, began, spent, episode, within = opening.legal, time.monotonic(), 0.0, 1, 0
         while len(seen.rewards) < self.steps and time.monotonic() - began < self.seconds:
             action = _random_action(rng, env.spec.actions, legal)
             start = time.perf_counter()
@@ -212,7 +227,7 @@ class Examination:
             if step.reset is not None:
                 episode, within = episode + 1, 0
             self.alive(episode, within)
-            legal = _legal(step if step.reset is None else step.reset)
+            legal = step.legal if step.reset is None else step.reset.legal
         env.close()
         outside = getattr(env, "outside", None)
         for finding in (*seen.episodes(self.name), *seen.reward_findings(), *seen.observations(env, outside)):
@@ -361,11 +376,6 @@ class _Seen:
 
 
 _INTERFACE = "follow Gymnasium's interface: gymnasium.Env, its spaces, reset(seed=, options=) and step"
-
-
-def _legal(shown: ResetFrame | Step) -> np.ndarray | None:
-    """The actions that may be taken there; None: all."""
-    return getattr(shown, "legal", None)
 
 
 def _random_action(rng: np.random.Generator, actions: int, legal: np.ndarray | None) -> int:

@@ -180,3 +180,16 @@ class UnboundedImage(Fine):
 
 def doubled(env):
     return gymnasium.wrappers.TransformReward(env, lambda reward: 2 * reward)
+
+
+class Strict(Fine):
+    """Takes legal actions only."""
+
+    action_space = spaces.Discrete(3)
+
+    def action_masks(self):
+        return np.array([self.place > -2, True, False])
+
+    def step(self, action):
+        assert self.action_masks()[action], "illegal"
+        return super().step(min(action, 1))

@@ -88,6 +88,14 @@ def test_what_ends_it_is_a_finding_and_no_traceback(name, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_only_legal_actions_are_taken(quick):
+    report = check("Strict")
+    assert report.facts["steps"] == 600 and "3 discrete actions, with a mask" in found(report, "actions")
+    assert report.verdict == "note" and "AssertionError: illegal → it takes no notice of action masks" in (
+        found(report, "interface")
+    )
+
+
 def test_the_seed_decides_everything_but_the_speed(quick, tmp_path):
     def facts(seed):
         report = check("Fine", seed=seed)
