@@ -16,10 +16,10 @@ __version__ = "0.2.0.dev0"
 if TYPE_CHECKING:
     from c2d.agents.agent import Agent, Distribution
     from c2d.api import evaluate, load, make, resume, train
+    from c2d.bench.env_check import check_env
     from c2d.config import Config, configure, default_config
     from c2d.errors import UserError
     from c2d.evaluation.callbacks import KeepBest, PeriodicEvaluation, StopAfter, StopAtScore
-    from c2d.evaluation.env_check import check_env
     from c2d.evaluation.model_card import export
     from c2d.evaluation.record import Evaluation
     from c2d.training.loggers import CsvLog, Logger, MLflow, TensorBoard, WandB
@@ -33,7 +33,7 @@ _HOMES = {
     "resume": "c2d.api",
     "evaluate": "c2d.api",
     "load": "c2d.api",
-    "check_env": "c2d.evaluation.env_check",
+    "check_env": "c2d.bench.env_check",
     "export": "c2d.evaluation.model_card",
     "make": "c2d.api",
     "configure": "c2d.config",

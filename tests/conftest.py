@@ -29,14 +29,14 @@ settings.load_profile("same")
 # The core, for `make test-fast`, below 30 seconds: mathematics, networks, replay, learner, names.
 FAST = ("returns/", "replay/", "recipes/", "agents/", "native/", "nets/", "envs/test_names", "test_api.py",
         "theory/test_formulas")  # fmt: skip
-SLOW = "nets/test_tools.py"  # compilers take their time
+SLOW = ("nets/test_tools.py", "nets/test_exported.py")  # compilers take their time
 
 
 def pytest_collection_modifyitems(config, items):
     here = Path(__file__).parent
     for item in items:
         place = str(item.path.relative_to(here))
-        if place.startswith(FAST) and place != SLOW:
+        if place.startswith(FAST) and place not in SLOW:
             item.add_marker("fast")
         if "C2D_PUBLISHED" not in os.environ and item.get_closest_marker("published"):
             item.add_marker(pytest.mark.skip(reason="C2D_PUBLISHED is not set to a directory of published data"))

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import tyro
 
+from c2d.bench.env_check import EnvReport, check_env
 from c2d.cli.settings import options
 from c2d.cli.train import take_environment_options
 from c2d.errors import UserError
-from c2d.evaluation.env_check import EnvReport, check_env
 from c2d.formatting import finite_for_json, plural
 
 DESCRIPTION = (

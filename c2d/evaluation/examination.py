@@ -1,6 +1,6 @@
 """What an environment does, found out by playing it: the part of `c2d check-env` that runs the user's code.
 
-It runs in a process of its own, which may hang or die (evaluation/env_check.py), and tells what it found as it goes.
+It runs in a process of its own, which may hang or die (bench/env_check.py), and tells what it found as it goes.
 Everything is decided by the seed but the speed.
 """
 
@@ -36,7 +36,7 @@ _MOST_WARNINGS = 4
 _LARGE = 100.0  # of a component of an observation
 
 
-class Finding(NamedTuple):
+class Remark(NamedTuple):
     """One line of the report."""
 
     check: str
@@ -72,7 +72,7 @@ class Examination:
             self._send({"done": True})
 
     def tell(self, check: str, verdict: Verdict, found: str, advice: str = "") -> None:
-        self._send({"finding": Finding(check, verdict, found, advice)._asdict()})
+        self._send({"finding": Remark(check, verdict, found, advice)._asdict()})
 
     def alive(self, episode: int = 0, step: int = 0) -> None:
         """The last call of the environment has returned."""
@@ -270,11 +270,11 @@ class _Seen:
             self._length = 0
             self.frame(step.reset.frame)
 
-    def episodes(self, name: str) -> Iterator[Finding]:
+    def episodes(self, name: str) -> Iterator[Remark]:
         lengths = [length for length, _ in self.ends]
         cut = sum(truncated for _, truncated in self.ends)
         if not lengths:
-            yield Finding(
+            yield Remark(
                 "episodes", "note", f"none ended within {plural(len(self.rewards), 'step')} of random play",
                 "scores are those of whole games: give it an end, or --rules.cap-steps N (c2d evaluate: --cap-steps N)",
             )  # fmt: skip
@@ -284,39 +284,39 @@ class _Seen:
             f"mean {np.mean(lengths):,.1f}; {cut:,} truncated, {len(lengths) - cut:,} terminated"
         )
         if cut == 0 and len(lengths) >= 5 and min(lengths) == max(lengths) >= 5:
-            yield Finding(
+            yield Remark(
                 "episodes", "note", f"{text}: all terminated after the same number of steps, as by a time limit",
                 "if it is a time limit, return truncated=True and terminated=False there: then the value of what would "
                 "have followed counts; or observe the time that is left",
             )  # fmt: skip
             return
-        yield Finding("episodes", "ok", text)
+        yield Remark("episodes", "ok", text)
 
-    def reward_findings(self) -> Iterator[Finding]:
+    def reward_findings(self) -> Iterator[Remark]:
         rewards = np.array(self.rewards)
         share = float((rewards != 0).mean())
         text = f"{rewards.min():g} to {rewards.max():g}, not 0 in {100 * share:.3g} % of steps"
         if share == 0:
-            yield Finding(
+            yield Remark(
                 "rewards", "note", f"random play earned none in {plural(len(rewards), 'step')}",
                 "exploration must find the first reward by chance: train longer, or give rewards on the way",
             )  # fmt: skip
         elif share < 0.001:
-            yield Finding(
+            yield Remark(
                 "rewards", "note", text, "rare: the random history should hold some (--schedule.random-history)"
             )
         else:
-            yield Finding("rewards", "ok", text)
+            yield Remark("rewards", "ok", text)
 
-    def observations(self, env: Environment, outside: str | None) -> Iterator[Finding]:
+    def observations(self, env: Environment, outside: str | None) -> Iterator[Remark]:
         if outside is not None:
             told = outside.partition(": ")[2].partition("; observations are used")[0]
-            yield Finding("observations", "problem", told, "declare the range that occurs; images are scaled by it")
+            yield Remark("observations", "problem", told, "declare the range that occurs; images are scaled by it")
         spec, unit = env.spec, "channel" if self.image else "component"
         constant = np.flatnonzero(self.low == self.high).tolist()
         shape = f"{spec.frame_dtype} {list(spec.frame_shape)}, {self.low.min():g} to {self.high.max():g} in play"
         if len(constant) == len(self.low):
-            yield Finding("observations", "problem", f"{shape}: they never change", "return what the state is")
+            yield Remark("observations", "problem", f"{shape}: they never change", "return what the state is")
             return
         found: list[tuple[str, str]] = []
         if constant:
@@ -334,9 +334,9 @@ class _Seen:
         if self.image and spec.frame_dtype == "uint8" and spec.family == "gym" and 0 < size.max() <= 3:
             found.append((f"bytes reach only {size.max():g} of 255", "return float32: bytes are divided by 255"))
         for text, advice in found:
-            yield Finding("observations", "note", f"{shape}: {text}", advice)
+            yield Remark("observations", "note", f"{shape}: {text}", advice)
         if not found and outside is None:
-            yield Finding("observations", "ok", shape)
+            yield Remark("observations", "ok", shape)
 
     def facts(self, gamma: float, clip: float | None) -> dict[str, Any]:
         rewards = np.array(self.rewards)

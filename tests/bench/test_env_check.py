@@ -5,11 +5,11 @@ import json
 import pytest
 
 import c2d
+from c2d.bench import env_check
 from c2d.cli.main import main
-from c2d.evaluation import env_check
-from tests.evaluation import checked_envs
+from tests.bench import checked_envs
 
-HERE = "tests.evaluation.checked_envs"
+HERE = "tests.bench.checked_envs"
 
 
 @pytest.fixture

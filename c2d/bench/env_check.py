@@ -22,7 +22,7 @@ from c2d.config import Config, from_json
 from c2d.envs.names import name_of, resolve
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
-from c2d.evaluation.examination import CLOCK, EPISODE, PHASE, PHASES, STEP, Examination, Finding
+from c2d.evaluation.examination import CLOCK, EPISODE, PHASE, PHASES, STEP, Examination, Remark
 from c2d.formatting import duration, printable, size
 from c2d.recipes import parts
 from c2d.recipes.rows import find
@@ -44,7 +44,7 @@ class EnvReport:
 
     env: str
     seed: int
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Remark] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)  # of random play; empty if there was none
 
     @property
@@ -148,7 +148,7 @@ def _examine(request: dict[str, Any], sender: Connection, watched: Any) -> None:
 
 def _take(message: dict[str, Any], told: dict[str, Any], report: EnvReport) -> None:
     if "finding" in message:
-        report.findings.append(Finding(**message["finding"]))
+        report.findings.append(Remark(**message["finding"]))
     elif "facts" in message:
         report.facts = message["facts"]
     else:
@@ -160,14 +160,14 @@ def _moment(watched: Any) -> str:
     return f"{PHASES[int(watched[PHASE])]}{place}"
 
 
-def _hang(watched: Any, timeout: float) -> Finding:
+def _hang(watched: Any, timeout: float) -> Remark:
     found = f"a call did not return within {timeout:g} s ({_moment(watched)})"
-    return Finding("errors", "problem", found, "find what waits; if it is only slow, allow more: --timeout")
+    return Remark("errors", "problem", found, "find what waits; if it is only slow, allow more: --timeout")
 
 
-def _death(code: int | None, watched: Any) -> Finding:
+def _death(code: int | None, watched: Any) -> Remark:
     how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
-    return Finding("errors", "problem", f"the process ended ({how}; {_moment(watched)})", "fix what ends it")
+    return Remark("errors", "problem", f"the process ended ({how}; {_moment(watched)})", "fix what ends it")
 
 
 # ------------------------------------------------------------------------------------------- what C2D would do with it
@@ -183,14 +183,14 @@ def _judge(report: EnvReport, config: Config, spec: EnvSpec) -> None:
     ]
 
 
-def _actions(spec: EnvSpec) -> Finding:
+def _actions(spec: EnvSpec) -> Remark:
     masked = ", with a mask of the legal ones" if spec.masked else ""
     text = f"{spec.actions} discrete actions{masked}" if spec.actions > 1 else "one action: there is nothing to decide"
     if spec.actions == 1:
-        return Finding("actions", "problem", text, "offer at least two")
+        return Remark("actions", "problem", text, "offer at least two")
     if spec.actions > 100:
-        return Finding("actions", "note", text, "each must be tried often: leave out what is never useful")
-    return Finding("actions", "ok", text)
+        return Remark("actions", "note", text, "each must be tried often: leave out what is never useful")
+    return Remark("actions", "ok", text)
 
 
 def _reach(config: Config) -> tuple[float, str] | None:
@@ -206,28 +206,28 @@ def _reach(config: Config) -> tuple[float, str] | None:
     return None
 
 
-def _returns(facts: dict[str, Any], config: Config) -> Finding:
+def _returns(facts: dict[str, Any], config: Config) -> Remark:
     low, high = facts["returns"]
     gamma, clip = config.recipe.schedule.gamma, config.recipe.clip_reward
     clipped = "" if clip is None else f" of rewards clipped to ±{clip:g} ({100 * facts['clipped']:.3g} % of steps)"
     text = f"discounted by {gamma:g}{clipped}: {low:.4g} to {high:.4g} in play"
     reach = _reach(config)
     if reach is None:
-        return Finding("returns", "ok", f"{text}; this recipe has no bound")
+        return Remark("returns", "ok", f"{text}; this recipe has no bound")
     bound, setting = reach
     largest = max(abs(low), abs(high))
     text += f"; atoms reach ±{bound:.4g}"
     if largest > bound:
-        return Finding("returns", "problem", text, f"{setting}, or smaller rewards")
+        return Remark("returns", "problem", text, f"{setting}, or smaller rewards")
     if largest > _NEAR * bound:
-        return Finding("returns", "note", f"{text}, and a trained agent may earn more", setting)
+        return Remark("returns", "note", f"{text}, and a trained agent may earn more", setting)
     most = _most(facts, gamma)
     if most > bound:
         text += f", and rewards of the largest size at every step would add up to {most:.4g}"
-        return Finding("returns", "note", text, f"if a good agent can come near that: {setting}")
+        return Remark("returns", "note", text, f"if a good agent can come near that: {setting}")
     if 0 < largest < _TINY:
-        return Finding("returns", "note", f"{text}: they are tiny beside it", setting)
-    return Finding("returns", "ok", text)
+        return Remark("returns", "note", f"{text}: they are tiny beside it", setting)
+    return Remark("returns", "ok", text)
 
 
 def _most(facts: dict[str, Any], gamma: float) -> float:
@@ -239,7 +239,7 @@ def _most(facts: dict[str, Any], gamma: float) -> float:
     return float(facts["largest_reward"] * share / (1.0 - gamma))
 
 
-def _network(config: Config, spec: EnvSpec) -> Finding:
+def _network(config: Config, spec: EnvSpec) -> Remark:
     from c2d.agents.build import network_bytes
     from c2d.recipes.part import part_name
 
@@ -249,36 +249,36 @@ def _network(config: Config, spec: EnvSpec) -> Finding:
         f"{network_bytes(config.recipe, spec) // 4:,} weights"
     )
     if max(spec.frame_shape[1:], default=0) > _WIDE:
-        return Finding("network", "note", text, "resize images to about 84 × 84 in a wrapper: it is much faster")
-    return Finding("network", "ok", text)
+        return Remark("network", "note", text, "resize images to about 84 × 84 in a wrapper: it is much faster")
+    return Remark("network", "ok", text)
 
 
-def _memory(config: Config, spec: EnvSpec) -> Finding:
+def _memory(config: Config, spec: EnvSpec) -> Remark:
     from c2d.agents.build import available_memory
 
     need = estimate(PlannedRun(config.recipe_name, config, spec), Rates())
     capacity = config.recipe.schedule.replay_capacity
     text = f"about {size(need.memory)} (a replay of {capacity:,} transitions included), {size(need.disk)} of disk"
     if need.memory > available_memory():
-        return Finding("memory", "problem", f"{text}, more than is free here", "--schedule.replay-capacity, lower")
-    return Finding("memory", "ok", text)
+        return Remark("memory", "problem", f"{text}, more than is free here", "--schedule.replay-capacity, lower")
+    return Remark("memory", "ok", text)
 
 
-def _speed(facts: dict[str, Any], config: Config, spec: EnvSpec) -> Finding:
+def _speed(facts: dict[str, Any], config: Config, spec: EnvSpec) -> Remark:
     """Of the environment as measured; of training, with updates and choices of actions measured on made-up batches."""
     own = facts["seconds_per_step"]
     text = f"the environment makes {1 / max(own, 1e-9):,.0f} steps/s"
     learning = _seconds_of_learning(config, spec)
     if learning is None:
-        return Finding("speed", "ok", text)
+        return Remark("speed", "ok", text)
     rate = 1.0 / (own + learning)
     text += f", training about {rate:,.0f}; {config.steps:,} steps (--iterations {config.iterations}) take about "
     text += duration(config.steps / rate)
     if own > 2 * learning:
         share = 100 * own / (own + learning)
         advice = "step several at once: --envs 8, with --env-threads if it leaves Python's lock"
-        return Finding("speed", "note", f"{text}; the environment takes {share:.0f} % of it", advice)
-    return Finding("speed", "ok", text)
+        return Remark("speed", "note", f"{text}; the environment takes {share:.0f} % of it", advice)
+    return Remark("speed", "ok", text)
 
 
 def _seconds_of_learning(config: Config, spec: EnvSpec) -> float | None:
