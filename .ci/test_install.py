@@ -30,6 +30,7 @@ TINY = [
 MODULES = {
     "atari": "ale_py", "minatar": "minatar", "tensorboard": "tensorboard", "report": "matplotlib",
     "video": "imageio_ffmpeg", "web": "starlette", "onnx": "onnxruntime", "cluster": "ray",
+    "wandb": "wandb", "mlflow": "mlflow",
 }  # fmt: skip
 FROM_PYTHON = """
 import c2d
@@ -66,12 +67,13 @@ class Environment:
     def python(self, *words: str) -> str:
         return self.run([str(self.bin / "python"), *words])
 
-    def c2d(self, *words: str, code: int = 0) -> str:
-        """The output of a command, with the code of the base and the packages of this environment."""
-        return self.run([str(self.bin / "python"), "-m", "c2d.cli.main", *words], code)
+    def c2d(self, *words: str, code: int = 0, more: dict[str, str] | None = None) -> str:
+        """The output of a command, with the code of the base, the packages of this environment, and more variables."""
+        return self.run([str(self.bin / "python"), "-m", "c2d.cli.main", *words], code, more)
 
-    def run(self, words: list[str], code: int = 0) -> str:
-        done = subprocess.run(words, cwd=self.work, capture_output=True, text=True, env=surroundings())
+    def run(self, words: list[str], code: int = 0, more: dict[str, str] | None = None) -> str:
+        variables = {**surroundings(), **(more or {})}
+        done = subprocess.run(words, cwd=self.work, capture_output=True, text=True, env=variables)
         if done.returncode != code or "Traceback" in done.stderr:
             said = (done.stdout + done.stderr)[-2_000:]
             raise Failed(f"{' '.join(words[1:])[:200]}: exit code {done.returncode}, not {code}\n{said}")
@@ -168,7 +170,19 @@ def cluster(env: Environment) -> None:
     require(list((env.work / "sweep").rglob("records.jsonl")), "the sweep left no run")
 
 
-EXTRAS = {check.__name__: check for check in (atari, minatar, tensorboard, report, video, web, onnx, cluster)}
+def wandb(env: Environment) -> None:
+    said = env.c2d("train", "gym/CartPole-v1", "--log", "wandb", *TINY, more={"WANDB_MODE": "offline"})
+    require(list(env.work.glob("wandb/offline-run-*/*.wandb")), f"Weights & Biases has no run: {said}")
+    require("no longer logs" not in said, said)
+
+
+def mlflow(env: Environment) -> None:
+    said = env.c2d("train", "gym/CartPole-v1", "--log", "mlflow", *TINY)
+    require((env.work / "mlflow.db").exists() and "no longer logs" not in said, f"MLflow has no run: {said}")
+
+
+CHECKS = (atari, minatar, tensorboard, report, video, web, onnx, cluster, wandb, mlflow)
+EXTRAS = {check.__name__: check for check in CHECKS}
 
 
 def main() -> int:

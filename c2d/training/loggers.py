@@ -242,7 +242,7 @@ class WandB(Logger):
         import wandb
 
         settings = wandb.Settings(console="off", silent=True, init_timeout=30)
-        if os.environ.get("WANDB_MODE", "online") == "online" and not wandb.api.api_key:
+        if os.environ.get("WANDB_MODE", "online") == "online" and not wandb.login(prompt=False):
             raise RuntimeError("nobody is logged in: run `wandb login`, or set WANDB_MODE=offline")
         self._run = wandb.init(
             project=self.project,
