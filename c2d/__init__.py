@@ -15,13 +15,14 @@ __version__ = "0.2.0.dev0"
 
 if TYPE_CHECKING:
     from c2d.agents.agent import Agent, Distribution
-    from c2d.api import evaluate, load, make, resume, train
+    from c2d.api import SweptRun, compare, evaluate, load, make, report, resume, run_sweep, train
     from c2d.bench.env_check import check_env
     from c2d.config import Config, configure, default_config
     from c2d.errors import UserError
     from c2d.evaluation.callbacks import KeepBest, PeriodicEvaluation, StopAfter, StopAtScore
     from c2d.evaluation.model_card import export
     from c2d.evaluation.record import Evaluation
+    from c2d.reporting.report import RunComparison
     from c2d.training.loggers import CsvLog, Logger, MLflow, TensorBoard, WandB
     from c2d.training.observers import Observer, RunView
     from c2d.training.run import Result
@@ -36,11 +37,16 @@ _HOMES = {
     "check_env": "c2d.bench.env_check",
     "export": "c2d.evaluation.model_card",
     "make": "c2d.api",
+    "compare": "c2d.api",
+    "report": "c2d.api",
+    "run_sweep": "c2d.api",
     "configure": "c2d.config",
     "default_config": "c2d.config",
     "Config": "c2d.config",
     "Result": "c2d.training.run",
     "Evaluation": "c2d.evaluation.record",
+    "RunComparison": "c2d.reporting.report",
+    "SweptRun": "c2d.api",
     "Agent": "c2d.agents.agent",
     "Distribution": "c2d.agents.agent",
     "Observer": "c2d.training.observers",
@@ -70,20 +76,25 @@ __all__ = [
     "Observer",
     "PeriodicEvaluation",
     "Result",
+    "RunComparison",
     "RunView",
     "StopAfter",
     "StopAtScore",
+    "SweptRun",
     "TensorBoard",
     "UserError",
     "WandB",
     "check_env",
+    "compare",
     "configure",
     "default_config",
     "evaluate",
     "export",
     "load",
     "make",
+    "report",
     "resume",
+    "run_sweep",
     "train",
 ]
 

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from c2d.agents.agent import Agent
 from c2d.config import Config, configure, from_json, to_json, with_settings
@@ -32,7 +32,8 @@ from c2d.training.resume import config_of, fork, reject_differences
 from c2d.training.run import Result, run
 from c2d.user_code import trust
 
-Run = str | os.PathLike[str] | Result  # a run directory, or what training returned
+if TYPE_CHECKING:
+    from c2d.reporting.report import ReportRequest, RunComparison
 
 
 def train(
@@ -54,7 +55,7 @@ def train(
 
 
 def resume(
-    run: Run,
+    run: str | os.PathLike[str],
     progress: bool = True,
     callbacks: Sequence[Observer] = (),
     env: str | Callable[..., Any] | None = None,
@@ -66,7 +67,7 @@ def resume(
     `env`: your own environment again, as code is never imported because a file names it. `fork_to`: leave the run as it
     is, and continue in this new directory; then every setting may change.
     """
-    source = RunDir(_path(run))
+    source = RunDir(run)
     before = config_of(source, _warn)
     require_trusted_env(before.env, None if env is None else name_of(env), rules=before.rules)
     config = _checked(with_settings(before, {**settings, "run_dir": str(fork_to or source.path)}))
@@ -83,16 +84,16 @@ def _warn(text: str) -> None:
     warnings.warn(text, stacklevel=4)
 
 
-def load(run: Run, device: str = "cpu", weights: str | int = "newest") -> Agent:
+def load(run: str | os.PathLike[str], device: str = "cpu", weights: str | int = "newest") -> Agent:
     """The trained agent of a run directory. Weights are safetensors: reading them runs no code.
 
     `weights`: "newest"; "best", those that `--keep-best` kept; or the training steps behind one that the run kept.
     """
-    return loaded_run.load(_path(run), device, weights)
+    return loaded_run.load(run, device, weights)
 
 
 def evaluate(
-    run: Run,
+    run: str | os.PathLike[str],
     games: int = 20,
     *,
     epsilon: float | None = None,
@@ -109,7 +110,7 @@ def evaluate(
     `epsilon`: None for the run's own; `parallel`: games at once; `env`: another environment, or your own again.
     `save`: also write the scores into the run directory.
     """
-    subject = loaded_run.open_run(_path(run), None if env is None else name_of(env), device, cap_steps, weights)
+    subject = loaded_run.open_run(run, None if env is None else name_of(env), device, cap_steps, weights)
     own = subject.config.recipe.schedule.epsilon_eval
     setup = PlaySettings(games, own if epsilon is None else epsilon, parallel, seed)
     return evaluation_of(subject, setup, play(subject.agent, subject.make_env, setup), save)
@@ -143,8 +144,120 @@ def make(
     return make_environment(name, rules, 0 if seed is None else seed)
 
 
-def _path(run: Run) -> Path:
-    return run.run_dir.path if isinstance(run, Result) else Path(run)
+def compare(
+    *runs: str | os.PathLike[str],
+    published: str | os.PathLike[str] | None = None,
+    agents: Sequence[str] = (),
+    at: float | None = None,
+    convention: str = "table",
+    references: str | None = None,
+    replications: int = 10_000,
+    seed: int = 0,
+) -> RunComparison:
+    """Compare runs with the published agents and with each other as `c2d compare` does; `print` shows the result.
+
+    `runs` may be directories of runs. `at`: millions of frames; `agents`: published ones; `seed`: of the bootstrap.
+    """
+    from c2d.reporting.report import compare_runs
+
+    if not runs:
+        raise UserError("no runs given; accepted: c2d.compare(run, ...)")
+    return compare_runs(_request(runs, published, agents, at, convention, references, replications, seed))
+
+
+def report(
+    *runs: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    published: str | os.PathLike[str] | None = None,
+    agents: Sequence[str] = (),
+    games: Sequence[str] = (),
+    against: Sequence[str] = (),
+    at: float | None = None,
+    convention: str = "table",
+    references: str | None = None,
+    replications: int = 10_000,
+    seed: int = 0,
+) -> Path:
+    """Write a report as `c2d report` does, and return its page. Without runs: the published agents alone."""
+    from c2d.reporting.page import write
+    from c2d.reporting.report import build_report
+
+    request = _request(runs, published, agents, at, convention, references, replications, seed)
+    document = build_report(replace(request, games=tuple(games), against=tuple(against), command="c2d.report"))
+    write(document, Path(out))
+    return Path(out) / "report.html"
+
+
+def _request(
+    runs: Sequence[str | os.PathLike[str]], published: Any, agents: Sequence[str], *others: Any
+) -> ReportRequest:
+    from c2d.reporting.report import ReportRequest
+
+    if others[3] < 100:
+        raise UserError(f"--replications is {others[3]}; accepted: at least 100")
+    data = None if published is None else Path(published)
+    names = dict(zip(("at", "convention", "references", "replications", "seed"), others, strict=True))
+    return ReportRequest(runs=tuple(map(Path, runs)), published=data, agents=tuple(agents), **names)
+
+
+class SweptRun(NamedTuple):
+    """A run of a sweep."""
+
+    name: str
+    path: Path  # its directory
+    state: str  # done, failed, stopped or waiting
+    error: str | None
+
+
+def run_sweep(
+    plan: str | os.PathLike[str] = "",
+    *,
+    recipes: Sequence[str] = (),
+    envs: Sequence[str] = (),
+    seeds: int | Sequence[int] = (),
+    iterations: int | None = None,
+    steps: int | None = None,
+    protocol: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    threads: int = 1,
+    gpus_per_run: float = 0.0,
+    address: str | None = None,
+    dry_run: bool = False,
+    progress: bool = True,
+) -> list[SweptRun]:
+    """Train recipes × environments × seeds as `c2d sweep` does; call it again to continue.
+
+    `plan`: a plan by name or a file; without one, `recipes` and `envs` are needed. `settings` of every run, such as
+    `{"head__atoms": 50}`; a list of values gives one run each. The runs are processes of their own: code of yours must
+    be in a module, and a script must call this under `if __name__ == "__main__":`.
+    """
+    from c2d.sweep import run_sweep as sweep
+    from c2d.sweep.forecast import Rates
+    from c2d.sweep.options import SweepOptions
+    from c2d.sweep.plan import PLANS, Plan, builtin_plan, changed, multiply
+    from c2d.sweep.planfile import SUFFIXES, read_plan
+
+    name, named = os.fspath(plan), tuple(env for env in envs if ":" in env)
+    if not name and not (recipes and envs):
+        raise UserError(f"no plan given; accepted: one of {', '.join(PLANS)}, a file, or recipes and envs")
+    given = {
+        key.replace("__", ".").replace("_", "-"): tuple(value) if isinstance(value, list | tuple) else (value,)
+        for key, value in (settings or {}).items()
+    }
+    for value in (value for values in given.values() for value in values):
+        trust(str(value))
+    base = read_plan(Path(name), named) if name.endswith(SUFFIXES) else builtin_plan(name) if name else None
+    numbers = tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(seeds)
+    asked = changed(base or Plan("sweep", (), ()), recipes, envs, numbers, iterations, steps, protocol, given)
+    options = SweepOptions(address, workers, threads, gpus_per_run)
+    options.check()
+    directory = Path(out or f"runs/{asked.name}")
+    expanded = multiply(asked, directory, threads, "cuda" if gpus_per_run else "cpu")
+    request = sweep.SweepRequest(asked.name, expanded, directory, options, Rates(None), dry_run=dry_run)
+    entries = sweep.run_sweep(request, print if progress else lambda line: None).entries
+    return [SweptRun(each.run.name, each.run.config.directory, each.state, each.error) for each in entries]
 
 
 def _checked(config: Config) -> Config:

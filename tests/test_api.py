@@ -371,3 +371,44 @@ def test_batches_are_acted_on(agent):
     assert agent.act_batch(obs[:1]).shape == (1,)
     with pytest.raises(c2d.UserError, match=r"of shape \(4,\) are no batch of gym/x; accepted: \(B, 4\)"):
         agent.act_batch(obs[0])
+
+
+def test_compare_is_what_the_command_prints(trained, capsys):
+    found = c2d.compare(trained, replications=200)
+    assert main(["compare", str(trained.run_dir.path), "--replications", "200"]) == 0
+    assert str(found) in capsys.readouterr().out and "gym/CartPole-v1 at 120 frames" in found.text
+    assert (found.runs, found.agents, found.atari) == (1, ("c2d (own)",), None)
+    with pytest.raises(c2d.UserError, match="no runs given"):
+        c2d.compare()
+    with pytest.raises(c2d.UserError, match="--replications is 3; accepted: at least 100"):
+        c2d.compare(trained, replications=3)
+
+
+def test_report_writes_a_page(trained, tmp_path):
+    page = c2d.report(trained, out=tmp_path / "report", replications=200)
+    assert page == tmp_path / "report" / "report.html" and "CartPole" in page.read_text()
+
+
+def test_run_sweep_shows_its_plan(tmp_path, capsys):
+    """What comes after the plan is the same code as the command's."""
+    asked = {
+        "recipes": ["c2d", "dqn"],
+        "envs": ["toy/sure"],
+        "iterations": 2,
+        "out": tmp_path / "sweep",
+        "dry_run": True,
+    }
+    runs = c2d.run_sweep(**asked, seeds=2, settings={"head__hidden": [16, 32]})
+    assert len(runs) == 8 and {run.state for run in runs} == {"waiting"} and runs[0].path.parent == tmp_path / "sweep"
+    assert "8 runs in" in capsys.readouterr().out
+    assert len(c2d.run_sweep(**asked, seeds=[4], progress=False)) == 2 and capsys.readouterr().out == ""
+    with pytest.raises(c2d.UserError, match=r"no plan given; accepted: one of .*, a file, or recipes and envs"):
+        c2d.run_sweep(recipes=["c2d"])
+    with pytest.raises(c2d.UserError, match='unknown plan "nope"'):
+        c2d.run_sweep("nope")
+    with pytest.raises(c2d.UserError, match="unknown setting"):
+        c2d.run_sweep(**asked, settings={"head__atom": 3})
+
+
+def test_a_result_stands_for_its_directory(trained):
+    assert Path(trained) == trained.run_dir.path and c2d.load(trained).spec == c2d.load(Path(trained)).spec

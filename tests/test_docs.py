@@ -11,6 +11,7 @@ import gymnasium
 import pytest
 import torch
 
+import c2d
 from c2d.cli.main import main
 from c2d.config import default_config, flat, to_json
 from c2d.returns.phi import scaled_h
@@ -24,7 +25,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 def test_the_python_page_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / "python.md").read_text(), flags=re.DOTALL)
-    assert len(blocks) == 8
+    assert len(blocks) == 10
     names: dict[str, object] = {"__name__": "page"}
     for block in blocks:
         exec(compile(block, "docs/python.md", "exec"), names)
@@ -236,6 +237,13 @@ def script(name):
     module = importlib.util.module_from_spec(where)
     where.loader.exec_module(module)
     return module
+
+
+def test_the_page_of_the_public_api_is_that_of_the_docstrings():
+    """If it fails: .venv/bin/python studies/api_page.py --out docs/api.md"""
+    study = script("api_page")
+    assert study.page() == (DOCS / "api.md").read_text()
+    assert sorted(name for names in study.SECTIONS.values() for name in names) == sorted(c2d.__all__)
 
 
 @pytest.mark.parametrize("plan", ["minatar", "minatar-c2d"])

@@ -164,31 +164,23 @@ def compare(arguments: Sequence[str]) -> None:
     if not chosen.runs:
         raise UserError("no runs given; accepted: c2d compare RUN [RUN ...]")
     _check_bootstrap(chosen.replications, chosen.seed, chosen.at)
-    from c2d.reporting.analysis import align_atari, gather
-    from c2d.reporting.local_runs import read_local_runs
-    from c2d.reporting.report import (
-        agents_with_other_rules,
-        mixed_rules_notes,
-        on_atari,
-        on_other_environments,
-        rule_notes,
-        scoring_options,
-    )
+    from c2d.reporting.report import ReportRequest, compare_runs
 
-    scoring = scoring_options(chosen.convention, chosen.references, chosen.replications, chosen.seed)
-    own, run_notes = read_local_runs([Path(run) for run in chosen.runs])
-    dataset = gather(own, run_notes, None if chosen.published is None else Path(chosen.published), chosen.agents)
-    names = printable(", ".join(dataset.own), one_line=True)
-    print(f"c2d compare | {plural(len(own), 'run')} of {names} | seed {chosen.seed}")
-    print()
-    notes = [*dataset.notes, *mixed_rules_notes(own)]
-    aligned = align_atari(dataset, scoring, chosen.at, notes)
-    if aligned is not None:
-        notes += rule_notes(own, dataset)
-        print(printable("\n".join(on_atari(aligned, agents_with_other_rules(own, dataset)))))
-    print(printable("\n".join(on_other_environments(dataset, scoring, notes))))
-    for note in dict.fromkeys(notes):
-        print(f"note: {printable(note)}")
+    found = compare_runs(
+        ReportRequest(
+            runs=tuple(map(Path, chosen.runs)),
+            published=None if chosen.published is None else Path(chosen.published),
+            agents=chosen.agents,
+            at=chosen.at,
+            convention=chosen.convention,
+            references=chosen.references,
+            replications=chosen.replications,
+            seed=chosen.seed,
+        )
+    )
+    names = printable(", ".join(found.agents), one_line=True)
+    print(f"c2d compare | {plural(found.runs, 'run')} of {names} | seed {chosen.seed}\n")
+    print(printable(found))
 
 
 # -------------------------------------------------------------------------------------------------------- fingerprint

@@ -178,23 +178,12 @@ def _only_names_code(envs: str) -> bool:
 
 def _with_options(plan: Plan, chosen: _Sweep) -> Plan:
     """The plan with the changes of the command line."""
-    from c2d.sweep.plan import Variant, split_names
+    from c2d.sweep.plan import changed, split_names
 
-    changes: dict[str, Any] = {}
-    if chosen.recipes:
-        changes["variants"] = tuple(Variant(name, name) for name in split_names(chosen.recipes))
-    if chosen.envs:
-        changes["envs"] = tuple(split_names(chosen.envs))
-    if chosen.seeds:
-        changes["seeds"] = _seeds(chosen.seeds)
-    if chosen.iterations is not None or chosen.steps is not None:
-        changes |= {"iterations": chosen.iterations, "steps": chosen.steps}
-    if chosen.protocol is not None:
-        changes["protocol"] = chosen.protocol
-    given = _settings(chosen)
-    settings = {name: values[0] for name, values in given.items() if len(values) == 1}
-    grid = {name: values for name, values in given.items() if len(values) > 1}
-    return replace(plan, settings={**plan.settings, **settings}, grid={**plan.grid, **grid}, **changes)
+    recipes, envs = split_names(chosen.recipes), split_names(chosen.envs)
+    seeds = _seeds(chosen.seeds) if chosen.seeds else ()
+    length = chosen.iterations, chosen.steps
+    return changed(plan, recipes, envs, seeds, *length, chosen.protocol, _settings(chosen))
 
 
 def _settings(chosen: _Sweep) -> dict[str, tuple[Any, ...]]:

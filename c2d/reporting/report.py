@@ -184,6 +184,40 @@ def _title(dataset: Dataset) -> str:
 # ---------------------------------------------------------------------------------------- text for the terminal
 
 
+@dataclass(frozen=True)
+class RunComparison:
+    """Your runs against published agents, and against each other. `print` shows it as `c2d compare` does."""
+
+    runs: int
+    """How many were read."""
+    agents: tuple[str, ...]
+    """Names of your agents; runs that differ only in their seed are one."""
+    text: str
+    """The tables, with intervals and how many more seeds would settle it."""
+    notes: tuple[str, ...]
+    """What to know about it: what was skipped, unfinished, or played by other rules."""
+    atari: Analysis | None
+    """Aggregates and scores on Atari; None without runs there."""
+
+    def __str__(self) -> str:
+        return "\n".join([self.text, *(f"note: {note}" for note in self.notes)])
+
+
+def compare_runs(request: ReportRequest) -> RunComparison:
+    """Runs with the published agents on the same games and at the same frames."""
+    scoring = scoring_options(request.convention, request.references, request.replications, request.seed)
+    own, run_notes = read_local_runs(request.runs)
+    dataset = gather(own, run_notes, request.published, request.agents)
+    notes = [*dataset.notes, *mixed_rules_notes(own)]
+    aligned, lines = align_atari(dataset, scoring, request.at, notes), list[str]()
+    if aligned is not None:
+        notes += rule_notes(own, dataset)
+        lines = on_atari(aligned, agents_with_other_rules(own, dataset))
+    lines += on_other_environments(dataset, scoring, notes)
+    atari = None if aligned is None else aligned.analysis
+    return RunComparison(len(own), tuple(dataset.own), "\n".join(lines), tuple(dict.fromkeys(notes)), atari)
+
+
 def on_atari(aligned: Alignment, other_rules: Sequence[str] = ()) -> list[str]:
     """Your agents and published ones on the same games and frames; agents in `other_rules` get a star."""
     analysis = aligned.analysis

@@ -57,6 +57,33 @@ class Plan:
     grid: dict[str, tuple[Value, ...]] = field(default_factory=dict)  # one run per combination
 
 
+def changed(
+    plan: Plan,
+    recipes: Sequence[str] = (),
+    envs: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    iterations: int | None = None,
+    steps: int | None = None,
+    protocol: str | None = None,
+    settings: Mapping[str, tuple[Value, ...]] = MappingProxyType({}),
+) -> Plan:
+    """The plan with what is given in place of its own; a setting of several values gives one run each."""
+    changes: dict[str, Any] = {}
+    if recipes:
+        changes["variants"] = tuple(Variant(name, name) for name in recipes)
+    if envs:
+        changes["envs"] = tuple(envs)
+    if seeds:
+        changes["seeds"] = tuple(seeds)
+    if iterations is not None or steps is not None:
+        changes |= {"iterations": iterations, "steps": steps}
+    if protocol is not None:
+        changes["protocol"] = protocol
+    alone = {name: values[0] for name, values in settings.items() if len(values) == 1}
+    grid = {name: values for name, values in settings.items() if len(values) > 1}
+    return replace(plan, settings={**plan.settings, **alone}, grid={**plan.grid, **grid}, **changes)
+
+
 class PlannedRun(NamedTuple):
     """One run of a plan."""
 
@@ -310,6 +337,7 @@ def _environment(base: _EnvConfig, settings: Settings) -> tuple[_EnvConfig, Sett
 def _put(tree: dict[str, Any], name: str, value: Value) -> None:
     if name in _ELSEWHERE:
         raise UserError(f'"{name}" is not a setting of a plan; use {_ELSEWHERE[name]}')
+    name = "log.to" if name == "log" else name
     known = set(flat(tree)) - set(_ELSEWHERE) - set(PARTS)
     if name not in known:
         raise UserError(

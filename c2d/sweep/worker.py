@@ -18,11 +18,13 @@ from typing import Any, NamedTuple
 
 from c2d.config import Config, from_json
 from c2d.errors import UserError
+from c2d.evaluation.callbacks import callbacks_of
 from c2d.files import open_own, read_file
 from c2d.runs.checkpoints import Checkpoints
 from c2d.runs.layout import RunDir
 from c2d.runs.lock import InUse, locked
 from c2d.sweep.transfer import FileChunk, RunReceiver, RunSender, SentFiles
+from c2d.training.loggers import loggers_of
 from c2d.training.observers import Observer, RunView
 from c2d.training.process import keep_memory
 from c2d.training.run import run
@@ -129,9 +131,10 @@ class RunWorker:
 
     def _train(self, config: Config) -> str:
         deadline = time.monotonic() + _LOCK_TIMEOUT
+        asked = [*callbacks_of(config), *loggers_of(config, usual=False)]
         while True:
             try:
-                result = run(config, [self._progress], self._stop)
+                result = run(config, [self._progress, *asked], self._stop)
                 break
             except InUse:
                 if time.monotonic() > deadline or self._stop.is_set():

@@ -42,12 +42,15 @@ State = Literal["finished", "interrupted", "failed"]
 
 
 class Result(NamedTuple):
-    """What a finished (or interrupted) run leaves."""
+    """What a finished (or interrupted) run leaves. It stands for its directory wherever one is taken."""
 
-    run_dir: RunDir
-    state: State
+    run_dir: RunDir  # paths of its files; `run_dir.path` is the directory
+    state: State  # finished or interrupted
     records: list[dict[str, Any]]  # one per completed iteration
     reason: str | None = None  # why an observer stopped it
+
+    def __fspath__(self) -> str:
+        return str(self.run_dir.path)
 
 
 def run(config: Config, observers: Sequence[Observer] = (), stop: threading.Event | None = None) -> Result:

@@ -4,7 +4,8 @@ import os
 from dataclasses import replace
 
 from c2d.config import to_json
-from c2d.sweep.plan import multiply
+from c2d.runs.reader import read_evaluations
+from c2d.sweep.plan import changed, config_hash, multiply
 from c2d.sweep.transfer import RunReceiver, transfer_order
 from c2d.sweep.worker import RunWorker, WorkerRequest
 from tests.sweep.faulty_envs import Raises
@@ -53,6 +54,20 @@ def test_a_worker_on_the_same_disk_works_in_place_and_stops_on_request(tmp_path)
     report = finish(worker, RunReceiver(tmp_path / "nowhere"))
     assert report.state == "interrupted" and not (tmp_path / "nowhere").exists()
     assert list((config.directory / "checkpoints").iterdir())
+
+
+def test_the_runs_of_a_sweep_have_the_observers_that_their_settings_ask_for(tmp_path):
+    plan = changed(
+        tiny_plan(seeds=(1,), iterations=1), settings={"eval-every": (50,), "eval-games": (1,), "log": ("csv",)}
+    )
+    config = multiply(plan, tmp_path / "sweep").runs[0].config
+    assert finish(start(config, tmp_path / "sweep", True), RunReceiver(config.directory)).state == "finished"
+    assert [record["steps"] for record in read_evaluations(config.directory)] == [50, 100, 150, 200]
+    names = {line.split(",")[1] for line in (config.directory / "metrics.csv").read_text().splitlines()}
+    assert {"evaluation/mean_score", "iteration/mean_score"} < names
+    assert not (config.directory / "tensorboard").exists()
+    plain = multiply(tiny_plan(seeds=(1,), iterations=1), tmp_path / "sweep").runs[0]
+    assert plain.config.directory == config.directory and config_hash(plain.config) == config_hash(config)
 
 
 def test_a_worker_reports_errors_in_one_line_and_logs_the_rest(tmp_path, monkeypatch):
