@@ -6,6 +6,8 @@ import re
 import pytest
 
 from c2d.cli.main import main
+from c2d.training import verification
+from c2d.training.run import run
 from c2d.training.verification import Comparison
 from tests.training.short_runs import short_config
 from tests.training.test_resume import go, results, saving
@@ -44,8 +46,9 @@ def test_iterations_can_be_raised(stopped, capsys):
     assert "iteration 3/3" in capsys.readouterr().out
 
 
-def test_other_threads_are_allowed_with_a_note(stopped, capsys):
-    assert main(["resume", str(stopped), "--threads", "2"]) == 0
+def test_other_threads_are_allowed_with_a_note(tmp_path, capsys):
+    go(saving(short_config("gym/CartPole-v1", tmp_path / "run")), stop=238)  # two threads wait for each other
+    assert main(["resume", str(tmp_path / "run"), "--threads", "2"]) == 0
     assert "exactness is not promised here: threads 1 → 2" in capsys.readouterr().out
 
 
@@ -89,11 +92,26 @@ def test_help(capsys):
     assert "--fork NEW_RUN" in capsys.readouterr().out
 
 
-def test_verify_resume(capsys):
-    """Two runs in processes of their own, one of them killed and resumed.
+def in_this_process(monkeypatch, resuming):
+    """What no signal ends trains in this process, which has PyTorch already; `resuming`: also when it resumes."""
+    in_its_own = verification._process
+
+    def process(config, kill_after):
+        if kill_after is not None or not (resuming or config.run_dir.endswith("straight")):
+            return in_its_own(config, kill_after)
+        witness = verification._Witness(None)
+        run(config, [witness])
+        return witness.found
+
+    monkeypatch.setattr(verification, "_process", process)
+
+
+def test_verify_resume(capsys, monkeypatch):
+    """Two runs, one of them killed and resumed in processes of its own.
 
     On all families of environments: tests/training/test_fault_harness.py (killed) and test_resume.py (stopped).
     """
+    in_this_process(monkeypatch, resuming=False)
     assert main(["verify-resume", "minatar/breakout", "--steps", "80", "--kills", "1"]) == 0
     out = capsys.readouterr().out
     assert "killed once, resumed: equal, bit for bit" in out
@@ -135,6 +153,7 @@ def test_verify_resume_of_an_inexact_environment(capsys, tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
+    in_this_process(monkeypatch, resuming=True)
     with pytest.raises(SystemExit, match="1"):
         main(["verify-resume", "unseeded_env:Env", "--steps", "80", "--kills", "1"])
     out = capsys.readouterr().out
