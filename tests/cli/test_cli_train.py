@@ -147,7 +147,8 @@ def test_mistakes_get_one_line(words, message, capsys, tmp_path, monkeypatch):
          "--head.alpha is a setting of --head conjugated, but this run has --head categorical; "
          "accepted: --head.atoms, --head.v-min, --head.v-max, --head.hidden"),
         (["--rules.sticky", "0"], "--rules.sticky is a rule of Atari and MinAtar environments, gym/CartPole-v1 is not "
-                                  "one of these; accepted: --rules.cap-steps, --rules.truncation, --rules.stack"),
+                                  "one of these; accepted: --rules.cap-steps, --rules.truncation, --rules.stack, "
+                                  "--rules.action-masks"),
         (["--iterations", "ten"], '--iterations is "ten"; accepted: a whole number'),
         (["--head.atoms", "3.5"], '--head.atoms is "3.5"; accepted: a whole number'),
         (["--head.alpha=x"], '--head.alpha is "x"; accepted: a number'),
