@@ -118,7 +118,7 @@ class Agent:
         actions = np.array([action for action, _ in choices], dtype=np.int64)
         if self.remembers:
             assert self.actor.remembered is not None
-            self._recalled = Recalled(self.actor.remembered.cpu().numpy().copy(), actions.copy())
+            self._recalled = Recalled(self.actor.remembered.copy(), actions.copy())
         own: int | np.ndarray = self.spec.own_action(int(actions[0]) if single else actions)
         return own
 

@@ -82,17 +82,20 @@ class Actor:
         self.device = next(network.parameters()).device
         self.values: list[float] = []  # [B] expected real returns of the actions that `greedy` chose last
         self.memory = getattr(network, "memory", 0)  # K; if it is above 0, observations come as a `Sight`
-        self.remembered: Tensor | None = None  # [B, K] after the observations of the last call
+        self.remembered: np.ndarray | None = None  # [B, K] after the observations of the last call
 
     @torch.inference_mode()
     def greedy(self, obs: np.ndarray | Sight, legal: np.ndarray | None = None) -> np.ndarray:
         """The legal action of largest expected real return: the one wait for the device in acting. [B, *obs] -> [B]"""
-        q = q_values(self.law(obs), self.phi)  # [B, A]
+        law, memory = self._pass(obs)
+        q = q_values(law, self.phi)  # [B, A]
         mask = None if legal is None else torch.from_numpy(legal).to(self.device)
         best = greedy(q, mask).unsqueeze(-1)  # [B, 1]
-        both = torch.cat((best, q.gather(-1, best)), -1).cpu().numpy()  # [B, 2] in one copy; actions are small integers
-        self.values = both[:, 1].tolist()
-        return both[:, 0].astype(np.int64)
+        # [B, 2 + K] in one copy; actions are small integers
+        every = torch.cat((best, q.gather(-1, best), *(() if memory is None else (memory,))), -1).cpu().numpy()
+        self.values = every[:, 1].tolist()
+        self.remembered = None if memory is None else every[:, 2:].copy()
+        return every[:, 0].astype(np.int64)
 
     @torch.inference_mode()
     def laws(self, obs: np.ndarray | Sight) -> tuple[Tensor, Tensor]:
@@ -102,12 +105,16 @@ class Actor:
 
     def law(self, obs: np.ndarray | Sight) -> ReturnDist:
         """[B, *obs] -> [B, A, N] in φ-space"""
-        law: ReturnDist
-        if isinstance(obs, Sight):
-            law, self.remembered = self.network.step(**to_device(obs._asdict(), self.device), rng=self.noise)
-        else:
-            law = self.network(to_device({"obs": obs}, self.device)["obs"], "act", self.noise)
+        law, memory = self._pass(obs)
+        self.remembered = None if memory is None else memory.cpu().numpy()
         return law
+
+    def _pass(self, obs: np.ndarray | Sight) -> tuple[ReturnDist, Tensor | None]:
+        """The laws, and what is remembered then. [B, *obs] -> [B, A, N], [B, K]"""
+        if isinstance(obs, Sight):
+            return self.network.step(**to_device(obs._asdict(), self.device), rng=self.noise)
+        law: ReturnDist = self.network(to_device({"obs": obs}, self.device)["obs"], "act", self.noise)
+        return law, None
 
 
 def epsilon_greedy(
@@ -369,7 +376,7 @@ class Rollout:
         assert self.recall is not None and self.choose is not None
         actions = self.choose(sight(obs, self.streams), *legal)
         assert self.recall.remembered is not None
-        for stream, memory in zip(self.streams, self.recall.remembered.cpu().numpy(), strict=True):
+        for stream, memory in zip(self.streams, self.recall.remembered, strict=True):
             stream.remembered = memory.copy()
         return actions
 

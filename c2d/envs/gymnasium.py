@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import traceback
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from c2d.envs.names import GIVEN
 from c2d.envs.protocols import GymRules, as_arguments
 from c2d.envs.spaces import mask_method, read_actions, read_mask, read_observations
 from c2d.envs.spec import ActionLog, EnvSpec, ReplayMismatch
+from c2d.envs.toy import MASKED
 from c2d.errors import UserError, did_you_mean
 from c2d.types import GameEnd, ResetFrame, Step
 from c2d.user_code import imported, require_trusted
@@ -246,6 +248,17 @@ class GymnasiumEnv:
 
     def close(self) -> None:
         self._env.close()
+
+
+class MaskedCartPole(GymnasiumEnv):
+    """CartPole of which only position and angle are seen: an agent that balances must remember them."""
+
+    def __init__(self, rules: GymRules, seed: int) -> None:
+        super().__init__("CartPole-v1", rules, seed)
+        self._name = f"toy/{MASKED}"
+        whole = self._observations.convert
+        self._observations = self._observations._replace(convert=lambda observation: whole(observation)[[0, 2]])
+        self.spec = replace(self.spec, name=self._name, frame_shape=(2,))
 
 
 def build(key: str, arguments: dict[str, Any] | None = None) -> Any:

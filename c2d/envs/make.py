@@ -9,6 +9,7 @@ from typing import Any
 from c2d.envs.names import EnvName, name_of, resolve
 from c2d.envs.protocols import PROTOCOLS, AtariRules, GymRules, MinAtarRules, Rules, as_arguments
 from c2d.envs.spec import Environment, EnvSpec
+from c2d.envs.toy import MASKED
 from c2d.errors import UserError
 
 __all__ = ["Rules", "default_rules", "make", "spec_of"]
@@ -78,6 +79,10 @@ def make(name: str | EnvName | Callable[..., Any], rules: Rules | None, seed: in
         from c2d.envs.minatar import MinAtarEnv
 
         return MinAtarEnv(name.key, rules, seed)
+    if name.key == f"toy/{MASKED}":
+        from c2d.envs.gymnasium import MaskedCartPole
+
+        return MaskedCartPole(rules, seed)
     if name.key.startswith("toy/"):
         from c2d.envs.toy import ToyEnv
 

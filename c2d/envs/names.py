@@ -120,11 +120,11 @@ def _minatar(text: str, rest: str) -> EnvName:
 
 
 def _toy(text: str, rest: str) -> EnvName:
-    from c2d.envs.toy import TOYS
+    from c2d.envs.toy import NAMES
 
-    if rest in TOYS:
+    if rest in NAMES:
         return EnvName("gym", f"toy/{rest}", f"toy/{rest}")
-    raise _unknown("toy environment", text, ", ".join(TOYS), did_you_mean(rest, TOYS))
+    raise _unknown("toy environment", text, ", ".join(NAMES), did_you_mean(rest, NAMES))
 
 
 def _gymnasium(text: str, key: str) -> EnvName:
@@ -153,9 +153,9 @@ def _registered() -> list[str]:
 
 def _nearest(text: str) -> str:
     """A suggestion for a name without a family, or with an unknown one."""
-    from c2d.envs.toy import TOYS
+    from c2d.envs.toy import NAMES
 
-    prefixed = [f"minatar/{game}" for game in MINATAR_GAMES] + [f"toy/{toy}" for toy in TOYS]
+    prefixed = [f"minatar/{game}" for game in MINATAR_GAMES] + [f"toy/{toy}" for toy in NAMES]
     near = did_you_mean(text, prefixed) if "/" in text else did_you_mean(_atari_key(text), GAMES)
     return near or did_you_mean(text, prefixed + _registered())
 

@@ -72,7 +72,8 @@ class AtariRules:
     """Use all 18 joystick actions instead of the game's minimal set."""
 
     opening_count: Annotated[int, between(1, 1_000)] = 2
-    """Copies of the first frame f in the stack, after episode 1: 2 is [0, 0, f, f] (authors), 1 is [0, 0, 0, f]."""
+    """Copies of the first frame f in the stack, after episode 1: 2 is [0, 0, f, f] (authors), 1 is [0, 0, 0, f].
+    With a stack of 1 it is f either way."""
 
     resize: Resize = "area"
     """Interpolation from the screen's 210x160 pixels to the frame."""
@@ -86,7 +87,7 @@ class AtariRules:
         _require(8 <= self.frame_size <= 160, "frame_size", self.frame_size, "8 to 160 pixels")
         _require(self.noop_max >= 0, "noop_max", self.noop_max, "frames, 0 for none")
         accepted = f"1 to stack = {self.stack}"
-        _require(1 <= self.opening_count <= self.stack, "opening_count", self.opening_count, accepted)
+        _require(1 <= self.opening_count <= max(self.stack, 2), "opening_count", self.opening_count, accepted)
         _require(self.resize in RESIZES, "resize", self.resize, f"one of {', '.join(RESIZES)}")
 
 

@@ -3,6 +3,7 @@
 A state offers actions; an action is a list of outcomes, each with a probability, a reward and a next state
 (or the end of the episode). An action without outcomes is illegal, and a toy that has one gives masks. States are
 numbered and observed as one-hot vectors. An episode visits no state twice, so all outcomes can be enumerated.
+In those of `HIDDEN`, several states look alike: they are for agents that remember.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Toy:
 
     about: str
     states: tuple[tuple[tuple[Outcome, ...], ...], ...]  # [state][action][outcome]; no outcomes: illegal
+    shown: tuple[int, ...] = ()  # what each state is observed as; empty: as itself
 
     @property
     def masked(self) -> bool:
@@ -100,10 +102,32 @@ TOYS: dict[str, Toy] = {
 }
 
 
+REMEMBERED = 20  # steps from the cue to the question in `recall`
+
+
+def _recall(steps: int) -> Toy:
+    """State 0, then for each of two cues a row of states: the cue, `steps` - 1 that look alike, the question."""
+    starts = (1, 1 + steps + 1)  # where the rows begin
+    cue = tuple(Outcome(0.5, 0.0, start) for start in starts)
+    states: list[tuple[tuple[Outcome, ...], ...]] = [(cue, cue)]
+    for right, start in enumerate(starts):
+        states += [(_walk(0.0, state + 1), _walk(0.0, state + 1)) for state in range(start, start + steps)]
+        states.append(tuple(_walk(1.0 if action == right else -1.0, None) for action in range(2)))
+    shown = [0, *(code for cue in (1, 2) for code in (cue, *[3] * (steps - 1), 4))]
+    return Toy("A cue, left or right; 20 steps later the question which. Without memory every answer is a guess.",
+               tuple(states), tuple(shown))  # fmt: skip
+
+
+HIDDEN: dict[str, Toy] = {"recall": _recall(REMEMBERED)}
+MASKED = "masked-cartpole"  # CartPole without its velocities (gymnasium.py)
+NAMES = (*TOYS, *HIDDEN, MASKED)
+
+
 def find(name: str) -> Toy:
-    if name not in TOYS:
-        raise unknown_name("toy environment", name, TOYS)
-    return TOYS[name]
+    known = TOYS | HIDDEN
+    if name not in known:
+        raise unknown_name("toy environment", name, NAMES)
+    return known[name]
 
 
 class ToyEnv:
@@ -113,8 +137,9 @@ class ToyEnv:
         self.rules = rules
         self._toy = find(name)
         self._rng = np.random.Generator(np.random.PCG64(seed))
-        states = len(self._toy.states)
-        self._codes = np.eye(states, dtype=np.float32)
+        shown = self._toy.shown or tuple(range(len(self._toy.states)))
+        states = max(shown) + 1  # as far as they can be told apart
+        self._codes = np.eye(states, dtype=np.float32)[list(shown)]
         actions = len(self._toy.states[0])
         self.spec = EnvSpec(
             name=f"toy/{name}",

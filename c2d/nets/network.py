@@ -37,7 +37,8 @@ class Encoder(Protocol):
 class ValueNetwork(nn.Module):
     """Observation -> ReturnDist [B, A, N]. Every pass names its purpose, which decides how layers normalize.
 
-    Without a core, features go straight to the head. With one, observations come as `Sequences`, and `step` acts.
+    Without a core, features go straight to the head. With one, observations come as `Sequences`, and `step` acts;
+    single observations count as the first ones of their episodes.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class ValueNetwork(nn.Module):
         """
         if not isinstance(obs, Sequences):
             features: Tensor = self.encoder(obs, purpose)
-            return features, None
+            return features if self.core is None else self.core.first(features), None
         assert self.core is not None and isinstance(next_obs, Sequences)
         rows = self.core.unroll(self.encoder, obs, purpose)  # [rows of the grid, D]
         return rows[obs.read], rows.detach()[next_obs.read]

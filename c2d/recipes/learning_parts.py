@@ -196,9 +196,10 @@ class Prioritized(SamplerSpec, name="prioritized"):
     """Exponent of the importance weights 1/p, which are divided by the largest of the batch."""
     eps: Annotated[float, positive(": a transition without a loss would never be drawn again")] = 1e-10
     """Added to the loss, so that every transition can be drawn again."""
-    by: Literal["loss", "td-error"] = "loss"
-    """What a priority is made of: the loss of the sample; or the TD error, the absolute difference of predicted and
-    target atoms, summed over the predicted and averaged over the target ones (BTR)."""
+    by: Literal["loss", "td-error", "cramer"] = "loss"
+    """What a priority is made of: the loss of the sample; the TD error, the absolute difference of predicted and
+    target atoms, summed over the predicted and averaged over the target ones (BTR); or the Cramér distance of their
+    distributions, the root of C2D's loss."""
 
     def build(self, capacity: int, streams: int = 1) -> Sampler:
         from c2d.replay.buffer import PrioritizedSampler
@@ -206,9 +207,9 @@ class Prioritized(SamplerSpec, name="prioritized"):
         return PrioritizedSampler(capacity, self.exponent, self.weight_exponent, self.eps, streams)
 
     def build_priority(self) -> Loss | None:
-        from c2d.returns.losses import td_error
+        from c2d.returns.losses import cramer_distance, td_error
 
-        return td_error if self.by == "td-error" else None
+        return {"loss": None, "td-error": td_error, "cramer": cramer_distance}[self.by]
 
 
 # --------------------------------------------------------------------------------------------------------- optimizers

@@ -127,7 +127,7 @@ class Recurrent:
         core = replace(self, hidden=units)
         if units >= 512 or (self.sequence, self.burn_in, self.overlap) != (80, 40, 40):
             return core
-        return replace(core, sequence=20, burn_in=10, overlap=10)
+        return replace(core, sequence=40, burn_in=20, overlap=20)
 
     def build(self, inputs: int) -> RecurrentCell:
         """A cell for so many inputs."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from c2d.envs.spec import EnvSpec
 from c2d.errors import unknown_name
-from c2d.recipes.part import EncoderSpec, HeadSpec, OptimizerSpec, with_known
+from c2d.recipes.part import CoreSpec, EncoderSpec, HeadSpec, OptimizerSpec, Recurrent, with_known
 from c2d.recipes.parts import (
     Adam,
     Categorical,
@@ -19,6 +19,7 @@ from c2d.recipes.parts import (
     Huber,
     Impala,
     Implicit,
+    Lstm,
     MinAtar,
     Mlp,
     Munchausen,
@@ -199,6 +200,70 @@ BTR_C2D = replace(
 BTR_C2D_MUNCHAUSEN = replace(BTR_C2D, bootstrap=Munchausen(multi_step="first", policy="online", scale="running"))
 
 
+# ------------------------------------------------------------------------------------------------------- with memory
+
+# R2D2 (Kapturowski et al. 2019, Table 2 and Sec. 2.3; clip and ladder of ε from Ape-X, Horgan et al. 2018): an LSTM of
+# 512 behind the convolutions, fed with action and reward, sequences of 80 after 40, n 5, γ 0.997, a target that is
+# copied every 2,500 updates. What many machines had is scaled to one: 64 environments for 256 actors, with the same
+# ladder of ε; 4 samples of each transition, as BTR; a replay of 1M frames (deviates: D47, D48).
+_R2D2_PERIOD = 64 * 80 // 4  # agent steps between updates: 64 sequences of 80 are 4 samples of each transition
+_R2D2_SCHEDULE = replace(
+    C2D.schedule,
+    gamma=0.997,
+    batch_size=64,
+    update_period=_R2D2_PERIOD,
+    target_period=2_500 * _R2D2_PERIOD,
+    random_history=50_000,
+    epsilon_initial=0.4,
+    epsilon_min=0.4,
+    epsilon_decay_steps=0,
+    epsilon_ladder=7.0,
+)
+# On raw rewards through h, with the scalar TD error of the original as priority.
+R2D2 = replace(
+    C2D,
+    encoder=Nature(norm="none"),
+    core=Lstm(hidden=512, feed="action-reward", sequence=80, burn_in=40, overlap=40, priority_max=0.9),
+    head=Scalar(),
+    phi=PhiSpec("h"),
+    loss=Squared(),
+    bootstrap=Double(),
+    sampler=Prioritized(exponent=0.9, weight_exponent=0.6, eps=1e-6, by="td-error"),
+    dueling=True,
+    dueling_hidden="separate",
+    n_step=5,
+    envs=64,
+    schedule=_R2D2_SCHEDULE,
+    optim=Adam(learning_rate=1e-4, eps=1e-3, eps_form="torch", clip_norm=40.0),
+)
+# The paper's future work: C2D's laws in it, and the operator T_φ instead of T_h. As in btr-c2d, the unit of rewards is
+# found and grows, since with γ 0.997 returns grow to 333 times a step's reward, and atoms start near 0.
+R2D2_C2D = replace(
+    R2D2,
+    head=Conjugated(unit="auto", initial_scale=0.05),
+    phi=PhiSpec(),
+    loss=Cramer(),
+    sampler=Prioritized(exponent=0.9, weight_exponent=0.6, eps=1e-6, by="cramer"),
+)
+# A fixed grid in φ-space, as c51-conjugated.
+R2D2_C51 = replace(
+    R2D2,
+    head=C51_CONJUGATED.head,
+    phi=C51_CONJUGATED.phi,
+    loss=C51_CONJUGATED.loss,
+    sampler=Prioritized(exponent=0.9, weight_exponent=0.6, eps=1e-6),
+)
+# Hausknecht and Stone 2015: DQN with an LSTM, from an empty memory at the start of sequences of 10 steps, without
+# action and reward. It is meant for single frames (--rules.stack 1). The rest is dqn-adam, with as many samples of each
+# transition (deviates: D49).
+DRQN = replace(
+    DQN_ADAM,
+    core=Lstm(hidden=512, feed="nothing", sequence=10, burn_in=0, overlap=0, state="zero"),
+    schedule=replace(DQN_ADAM.schedule, update_period=40),
+    optim=replace(_JAX_ADAM, clip_norm=10.0),
+)
+
+
 class Row(NamedTuple):
     """A recipe with what `c2d recipes` says about it."""
 
@@ -237,6 +302,10 @@ ROWS: dict[str, Row] = {
     "btr": Row(BTR, "Clark et al. 2024", "their paper and code", "Beyond the Rainbow: IQN in a residual network"),
     "btr-c2d": Row(BTR_C2D, "Clark et al. 2024", "ours", "BTR with C2D's laws on raw rewards, double"),
     "btr-c2d-munchausen": Row(BTR_C2D_MUNCHAUSEN, "Clark et al. 2024", "ours", "the same with a soft policy"),
+    "r2d2": Row(R2D2, "Kapturowski et al. 2019", "their paper; one machine", "an LSTM, sequences, one atom through h"),
+    "r2d2-c2d": Row(R2D2_C2D, "Kapturowski et al. 2019", "ours", "R2D2 with C2D's laws on raw rewards, no h"),
+    "r2d2-c51": Row(R2D2_C51, "Kapturowski et al. 2019", "ours", "R2D2 with a fixed grid on raw rewards through φ"),
+    "drqn": Row(DRQN, "Hausknecht and Stone 2015", "their paper; ours", "DQN with an LSTM, for single frames"),
 }
 RECIPES: dict[str, Recipe] = {name: row.recipe for name, row in ROWS.items()}
 
@@ -278,23 +347,36 @@ def _small_images(recipe: Recipe) -> Recipe:
         target_period=1_000,
         random_history=2_000,
         replay_capacity=100_000,
-        epsilon_decay_steps=20_000,
+        epsilon_decay_steps=20_000 if schedule.epsilon_decay_steps else 0,
         epsilon_off_steps=None if schedule.epsilon_off_steps is None else 500_000,
     )
     if recipe.envs > 1:  # an update per round and, as on Atari, half the samples of the others and 500 updates per copy
         schedule = replace(schedule, batch_size=64, update_period=_FEW, target_period=500 * _FEW)
-        schedule = replace(schedule, random_history=4_000, epsilon_decay_steps=40_000)  # a fiftieth, as of the steps
+        history, decay = 4_000, 40_000 if schedule.epsilon_decay_steps else 0  # a fiftieth, as of the steps
+        schedule = replace(schedule, random_history=history, epsilon_decay_steps=decay)
     return replace(
         recipe,
         encoder=_small_encoder(recipe.encoder),
+        core=_small_core(recipe.core, 128),
         head=_shrink(recipe.head, 128, reach=30.0),
         envs=min(recipe.envs, _FEW),
-        schedule=schedule,
+        schedule=_of_sequences(schedule, recipe.core, 1_000),
         optim=_faster(recipe.optim, 1e-3, 500_000),
     )
 
 
 _FEW = 8  # environments, of recipes that have many
+
+
+def _small_core(core: CoreSpec, units: int) -> CoreSpec:
+    return core.at_scale(units) if isinstance(core, Recurrent) else core
+
+
+def _of_sequences(schedule: Schedule, core: CoreSpec, target_period: int) -> Schedule:
+    """Fewer and larger updates, whose batches are of sequences."""
+    if not isinstance(core, Recurrent):
+        return schedule
+    return replace(schedule, batch_size=16, update_period=16, target_period=target_period)
 
 
 def _small_encoder(encoder: EncoderSpec) -> EncoderSpec:
@@ -311,22 +393,24 @@ def _vectors(recipe: Recipe) -> Recipe:
     optim = with_known(recipe.optim, learning_rate=1e-3)
     if isinstance(optim, Adam):
         optim = replace(optim, learning_rate=2e-3, learning_rate_final=2e-5, decay_updates=10_000)
+    schedule = replace(
+        recipe.schedule,
+        steps_per_iteration=5_000,
+        batch_size=64,
+        update_period=4,
+        target_period=40 if bounded else 400,
+        random_history=1_000,
+        replay_capacity=100_000,
+        epsilon_decay_steps=5_000 if recipe.schedule.epsilon_decay_steps else 0,
+        epsilon_off_steps=None if recipe.schedule.epsilon_off_steps is None else 20_000,
+    )
     return replace(
         recipe,
         encoder=Mlp((256,)),
+        core=_small_core(recipe.core, 128),
         head=_shrink(recipe.head, 256, reach=100.0),
         envs=min(recipe.envs, _FEW),
-        schedule=replace(
-            recipe.schedule,
-            steps_per_iteration=5_000,
-            batch_size=64,
-            update_period=4,
-            target_period=40 if bounded else 400,
-            random_history=1_000,
-            replay_capacity=100_000,
-            epsilon_decay_steps=5_000,
-            epsilon_off_steps=None if recipe.schedule.epsilon_off_steps is None else 20_000,
-        ),
+        schedule=_of_sequences(schedule, recipe.core, 400),
         optim=optim,
     )
 
@@ -341,7 +425,7 @@ def _large_images(recipe: Recipe, side: int) -> Recipe:
         replay_capacity=100_000,
         random_history=5_000,
         target_period=schedule.target_period // 4,
-        epsilon_decay_steps=50_000,
+        epsilon_decay_steps=50_000 if schedule.epsilon_decay_steps else 0,
         epsilon_off_steps=None if schedule.epsilon_off_steps is None else 200_000,
     )
     return replace(recipe, encoder=encoder, schedule=schedule)

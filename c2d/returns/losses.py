@@ -31,6 +31,11 @@ def td_error(prediction: ReturnDist, target: ReturnDist) -> Tensor:
     return prediction.atoms.shape[-1] * (mean * prediction.log_probs.exp()).sum(-1)
 
 
+def cramer_distance(prediction: ReturnDist, target: ReturnDist) -> Tensor:
+    """ℓ₂, the root of the squared Cramér distance, whatever the loss is. [B, N], [B, M] -> [B]"""
+    return cramer(prediction, target).clamp_min(0.0).sqrt()
+
+
 # ------------------------------------------------------------------------------------------------ point masses (DQN)
 
 

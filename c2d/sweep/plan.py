@@ -265,12 +265,12 @@ def known_environments() -> list[str]:
     """The names that patterns match: the paper's 55 Atari games, MinAtar, toys, and Gymnasium's registry."""
     import gymnasium
 
-    from c2d.envs.toy import TOYS
+    from c2d.envs.toy import NAMES
 
     return [
         *(f"atari/{key}" for key in BENCHMARK),
         *(f"minatar/{game}" for game in MINATAR_GAMES),
-        *(f"toy/{name}" for name in TOYS),
+        *(f"toy/{name}" for name in NAMES),
         *(f"gym/{name}" for name in gymnasium.registry if not name.startswith("ALE/")),
     ]
 

@@ -175,7 +175,7 @@ def test_without_a_core_nothing_changes():
 
 def test_a_core_that_is_exchanged_has_the_size_of_the_head():
     small = exchange(default_config("minatar/breakout").recipe, {"core": "lstm"}).core
-    assert (small.hidden, small.sequence, small.burn_in, small.overlap) == (128, 20, 10, 10)
+    assert (small.hidden, small.sequence, small.burn_in, small.overlap) == (128, 40, 20, 20)
     large = exchange(find("c2d"), {"core": "gru"}).core
     assert (large.hidden, large.sequence, large.burn_in, large.overlap) == (512, 80, 40, 40)
 
@@ -193,3 +193,5 @@ def test_initial_weights_come_from_the_runs_generator():
         assert torch.equal(tensor, same.state_dict()[name]), name
     bounds = [p.abs().max().item() for p in one.core.parameters()]
     assert all(0.8 / np.sqrt(6) < bound <= 1 / np.sqrt(6) for bound in bounds[:2])
+    forget = one.core.cell.cell.bias_ih_l0.view(4, 6).mean(1)  # a fresh cell keeps its memory
+    assert forget.argmax() == 1 and abs(forget[1] - 1) < 0.4

@@ -93,7 +93,7 @@ def test_every_episode_of_the_learner_begins_with_an_empty_memory():
         ends += bool(games)
         assert (not stream.memory.any()) == bool(games) and (stream.before == -1) == bool(games)
         assert not np.array_equal(before, stream.memory)
-    assert ends > 3
+    assert ends >= 2
 
 
 def test_a_run_killed_and_resumed_is_the_run_that_never_stopped(tmp_path):

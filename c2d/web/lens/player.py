@@ -239,7 +239,7 @@ class Player:
         if not isinstance(seen, Sight):
             return law
         assert agent.actor.remembered is not None
-        self._memories[seat] = agent.actor.remembered[0].cpu().numpy().copy()
+        self._memories[seat] = agent.actor.remembered[0].copy()
         return Distribution(*(part[0] for part in law))
 
     def _judge(self, law: Distribution, phi: Phi, legal: np.ndarray | None) -> dict[str, Any]:
