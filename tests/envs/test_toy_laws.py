@@ -88,3 +88,33 @@ def test_playing_is_deterministic_and_reports_ends() -> None:
     assert steps[1].truncated and not steps[1].terminal and steps[1].frame.tolist() == [0, 0, 0, 1]
     with pytest.raises(UserError, match="'skewed'"):
         law("skewd", 0, 0, GAMMA)
+
+
+def test_the_cue_is_shown_once_and_asked_for_20_steps_later() -> None:
+    game = make("toy/recall", None, 1)
+    seen, right = set(), []
+    for answer in [0, 1] * 10:
+        frames = [game.reset().frame.argmax()]
+        while True:
+            step = game.step(answer)
+            if step.terminal:
+                break
+            frames.append(step.frame.argmax())
+        seen.add(tuple(frames))
+        right.append(step.reward == (1.0 if frames[1] == 1 + answer else -1.0))
+        assert step.game is not None and step.game.steps == 22
+    assert seen == {(0, cue, *[3] * 19, 4) for cue in (1, 2)} and all(right)
+    assert game.spec.obs_shape == (5,) and game.render().shape == (16, 80, 3)
+
+
+def test_masked_cartpole_is_cartpole_without_velocities() -> None:
+    whole, masked = (make(name, None, 5) for name in ("gym/CartPole-v1", "toy/masked-cartpole"))
+    assert masked.spec.name == masked.passport()["env"] == "toy/masked-cartpole" and masked.spec.obs_shape == (2,)
+    pairs = [(whole.reset().frame, masked.reset().frame)]
+    for action in [0, 1, 1, 0] * 5:
+        steps = [env.step(action) for env in (whole, masked)]
+        pairs.append((steps[0].frame, steps[1].frame))
+        assert steps[0].reward == steps[1].reward and steps[0].terminal == steps[1].terminal
+    assert all((one[[0, 2]] == other).all() for one, other in pairs)
+    whole.close()
+    masked.close()

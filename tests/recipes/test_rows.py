@@ -21,6 +21,7 @@ from c2d.recipes.parts import (
     Huber,
     Impala,
     Implicit,
+    Lstm,
     Munchausen,
     Nature,
     PhiSpec,
@@ -35,6 +36,7 @@ from c2d.recipes.parts import (
 from c2d.recipes.recipe import check_recipe
 from c2d.recipes.rows import RECIPES, ROWS, adapt, find
 
+MINATAR = EnvSpec("minatar/x", "minatar", (4, 10, 10), "uint8", 1, 3, 1)
 ATARI = EnvSpec("atari/breakout", "atari", (1, 84, 84), "uint8", 4, 4, 4)
 # Dopamine's TensorFlow agents place Adam's ε as Keras does, its JAX agents (optax) as PyTorch does.
 TF, JAX = ({"eps_form": form, "clip_norm": None} for form in ("keras", "torch"))
@@ -239,6 +241,31 @@ def test_parts_that_do_not_fit_are_rejected_with_the_reason(name, changes, messa
     with pytest.raises(UserError) as error:
         check_recipe(dataclasses.replace(find(name), **changes))
     assert message in str(error.value)
+
+
+def test_rows_with_memory_are_what_r2d2_is():
+    """Typed from Table 2 of the paper; clip and ladder from Ape-X."""
+    r2d2, c2d, c51 = (find(name) for name in ("r2d2", "r2d2-c2d", "r2d2-c51"))
+    schedule = r2d2.schedule
+    for row in (r2d2, c2d, c51):
+        assert row.core == Lstm(512, "action-reward", 80, 40, 40, "stored", 0.9)
+        assert (row.dueling, row.dueling_hidden, row.head.hidden) == (True, "separate", 512)
+        assert (row.n_step, row.clip_reward, row.bootstrap, row.envs) == (5, None, Double(), 64)
+        assert row.optim == Adam(1e-4, eps=1e-3, eps_form="torch", clip_norm=40.0)
+        assert (row.sampler.exponent, row.sampler.weight_exponent) == (0.9, 0.6) and row.schedule == schedule
+    assert (schedule.gamma, schedule.batch_size, schedule.target_period) == (0.997, 64, 2_500 * schedule.update_period)
+    assert (schedule.epsilon_initial, schedule.epsilon_min, schedule.epsilon_ladder) == (0.4, 0.4, 7.0)
+    assert 64 * 80 / schedule.update_period == 4  # samples of each transition
+    assert (r2d2.head, r2d2.phi, r2d2.loss, r2d2.sampler.by) == (Scalar(), PhiSpec("h"), Squared(), "td-error")
+    assert c2d.phi == PhiSpec() and c2d.loss == Cramer() and c2d.sampler.by == "cramer"
+    assert c2d.head == Conjugated(unit="auto", initial_scale=0.05)
+    conjugated = find("c51-conjugated")
+    assert (c51.head, c51.phi, c51.loss) == (conjugated.head, conjugated.phi, conjugated.loss)
+    drqn = find("drqn")
+    assert drqn.core == Lstm(512, "nothing", 10, 0, 0, "zero") and drqn.clip_reward == 1.0
+    small = adapt(c2d, MINATAR)
+    assert (small.core.hidden, small.core.sequence, small.core.burn_in, small.core.overlap) == (128, 40, 20, 20)
+    assert small.schedule.epsilon_decay_steps == 0 and small.envs == 8 and adapt(drqn, MINATAR).core.sequence == 10
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from c2d.agents.agent import Agent
-from c2d.config import validate
+from c2d.config import default_config, validate
 from c2d.envs.make import make
 from c2d.errors import UserError
 from c2d.evaluation.play import evaluate
-from c2d.recipes.parts import Gru, Lstm, Prioritized
+from c2d.recipes.parts import Adam, Gru, Lstm, Mlp, NoCore, Prioritized
 from c2d.replay.sequences import SequenceReplay
 from c2d.training.session import Session
 from c2d.training.verification import digests
@@ -177,6 +177,35 @@ def test_games_played_in_parallel_do_not_share_memories():
         return [end.score for end in ends]
 
     assert scores(1) == scores(4)
+
+
+def recall(core, updates):
+    """The score of 20 greedy games of `toy/recall` after updates from random play; 1 is perfect, chance is 0."""
+    config = default_config("toy/recall", "r2d2-c2d")
+    row = config.recipe
+    schedule = dataclasses.replace(row.schedule, random_history=3_000, batch_size=16)
+    head = dataclasses.replace(row.head, hidden=64, embedding=32, atoms=8)
+    optim = Adam(1e-2, eps=1e-6, eps_form="torch", clip_norm=40.0)
+    row = dataclasses.replace(row, core=core, encoder=Mlp((16,)), head=head, schedule=schedule, optim=optim)
+    session = Session(dataclasses.replace(config, recipe=row))
+    session.fill_history()
+    agent = Agent(session.learner.acting, row, session.env.spec)
+    for update in range(updates):
+        if update % 25 == 0:
+            session.learner.synchronize()
+        made = session.learner.update(session.replay.sample(16, session.sampling))
+        session.replay.feedback(made.indices, made.priority.numpy())
+        if update % 50 == 49:
+            ends = evaluate(agent, lambda seed: make("toy/recall", config.rules, seed), 20, 0.0, 20)
+            if (score := float(np.mean([end.score for end in ends]))) == 1.0:
+                break
+    session.close()
+    return score
+
+
+def test_who_remembers_a_bit_for_20_steps_solves_what_others_guess():
+    assert recall(Gru(hidden=32, sequence=24, burn_in=0, overlap=0), 500) == 1.0
+    assert abs(recall(NoCore(), 100)) < 0.7
 
 
 def test_what_does_not_fit_memory_is_rejected():

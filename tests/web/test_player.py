@@ -15,7 +15,7 @@ import torch
 from c2d.agents.agent import Agent
 from c2d.agents.build import assemble_learner, build_network
 from c2d.agents.rollout import FrameStack
-from c2d.api import load
+from c2d.api import load, train
 from c2d.envs.make import make
 from c2d.errors import UserError
 from c2d.evaluation.risk import criterion
@@ -26,6 +26,7 @@ from c2d.web.lens.load import open_agent
 from c2d.web.lens.messages import unpack
 from c2d.web.lens.player import Player, bellman_target
 from tests.cli.tiny_runs import tiny_run
+from tests.training.short_runs import short_config
 
 
 def player(trained, *runs, drive="first", seed=5, epsilon=0.0):
@@ -264,3 +265,30 @@ def test_a_class_of_the_users_own_plays_when_the_user_names_it_even_without_a_pi
     header, parts = moments(playing, 1)[0]
     assert parts["0.picture"] == b"" and "cannot be shown" in header["games"][0]["notice"]
     assert parts["0.probs"].sum(-1) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_an_agent_that_remembers_is_shown_as_it_remembers(tmp_path):
+    """Its laws are those of the loaded agent that follows the game; its target takes both states in one memory."""
+    config = short_config("gym/CartPole-v1", tmp_path / "run", recipe="r2d2-c2d", iterations=1)
+    train(config, progress=False)
+    agent, playing = load(tmp_path / "run"), player(tmp_path, "run")
+    env = make(config.env, config.rules, 5)
+    obs, reward, ended, seen = env.reset().frame, 0.0, 0, []
+    for header, parts in moments(playing, 60):
+        law = agent.distribution(obs, reward)
+        np.testing.assert_allclose(parts["0.returns"], law.returns, rtol=1e-5)
+        action = agent.act(obs, reward=reward)
+        assert header["games"][0]["action"] == action
+        step = env.step(action)
+        obs, reward = (step.frame, step.reward) if step.reset is None else (step.reset.frame, 0.0)
+        following = agent.distribution(obs, reward)
+        seen.append(header["seats"][0]["distance"])
+        if step.reset is None:  # the agent is its own target network here
+            target = step.reward + config.recipe.schedule.gamma * following.returns[following.mean.argmax()]
+            np.testing.assert_allclose(np.sort(parts["0.target_returns"]), np.sort(target), rtol=1e-3, atol=1e-3)
+        else:
+            agent.reset()
+            ended += 1
+    assert ended and all(distance is not None for distance in seen)
+    env.close()
+    playing.close()
