@@ -40,6 +40,21 @@ def test_the_python_page_runs(tmp_path, monkeypatch, capsys):
     assert names["law"].probs.sum(-1).round(4).tolist() == [1.0, 1.0]
 
 
+def test_the_page_on_memory_runs(tmp_path, monkeypatch):
+    """Its run is made shorter."""
+    from tests.training.short_runs import short_config
+
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"```python\n(.*?)```", (DOCS / "recurrent.md").read_text(), flags=re.DOTALL)
+    monkeypatch.setattr(
+        "c2d.default_config",
+        lambda env, recipe, iterations, run_dir: short_config(env, run_dir, recipe=recipe, iterations=iterations),
+    )
+    names: dict[str, object] = {"__name__": "page"}
+    exec(compile(block, "docs/recurrent.md", "exec"), names)
+    assert names["ended"] and names["action"] == names["law"].mean.argmax()
+
+
 def test_the_page_on_callbacks_runs(tmp_path, monkeypatch, capsys):
     """Commands and blocks in their order; the runs of the commands are made shorter."""
     monkeypatch.chdir(tmp_path)

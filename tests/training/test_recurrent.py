@@ -193,8 +193,7 @@ def recall(core, updates):
     for update in range(updates):
         if update % 25 == 0:
             session.learner.synchronize()
-        made = session.learner.update(session.replay.sample(16, session.sampling))
-        session.replay.feedback(made.indices, made.priority.numpy())
+        session.learner.update(session.replay.sample(16, session.sampling))
         if update % 50 == 49:
             ends = evaluate(agent, lambda seed: make("toy/recall", config.rules, seed), 20, 0.0, 20)
             if (score := float(np.mean([end.score for end in ends]))) == 1.0:
