@@ -95,7 +95,7 @@ def test_the_page_on_own_parts_runs(tmp_path, monkeypatch, capsys, own_modules):
     module, others = [], []
     for kind, block in re.findall(r"```(python|console)\n(.*?)```", page, flags=re.DOTALL):
         (module if block.startswith("# my_parts.py") else others).append((kind, block))
-    assert len(module) == 6 and len(others) == 8
+    assert len(module) == 7 and len(others) == 9
     Path("my_parts.py").write_text("\n\n".join(block for _, block in module))
     small = ["--schedule.random-history", "100", "--tensorboard", "False", "--threads", "1"]
     for kind, block in others:
