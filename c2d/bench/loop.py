@@ -20,6 +20,7 @@ from c2d.config import Config, default_config, validate
 from c2d.envs.games import game
 from c2d.envs.make import make, spec_of
 from c2d.envs.protocols import AtariRules
+from c2d.envs.spec import LegalPlay
 from c2d.replay.ring import compressed
 from c2d.training.session import Session
 
@@ -179,17 +180,17 @@ def stages(session: Session, seconds: float) -> dict[str, dict[str, float]]:
 def emulation(config: Config, bare: BareEmulator | None, seconds: float) -> dict[str, Any]:
     """The environment alone with random actions, taking turns with the bare emulator if there is one."""
     env, rng = make(config.env, config.rules, seed=1), np.random.default_rng(1)
-    env.reset()
+    game = LegalPlay(env)
     ours: list[float] = []
     shares: list[float] = []
     end = time.perf_counter() + seconds
     while len(ours) < 4 or time.perf_counter() < end:
         choices = rng.integers(env.spec.actions, size=_SLICE).tolist()
         if bare is None:
-            ours.append(_play(env.step, choices))
+            ours.append(_play(game.step if env.spec.masked else env.step, choices))
             continue
         before = bare.play(choices)
-        ours.append(_play(env.step, choices))
+        ours.append(_play(game.step if env.spec.masked else env.step, choices))
         shares.append((before + bare.play(choices)) / 2 / ours[-1])
     env.close()
     result: dict[str, Any] = {"environment_ms": summary([took / _SLICE for took in ours])}

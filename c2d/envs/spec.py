@@ -94,6 +94,24 @@ class Environment(Protocol):
     def close(self) -> None: ...
 
 
+class LegalPlay:
+    """Steps an environment by numbers that were drawn without its masks: each stands for one of the legal actions."""
+
+    def __init__(self, env: Environment) -> None:
+        self.env = env
+        self._legal = env.reset().legal
+
+    def step(self, drawn: int) -> tuple[int, Step]:
+        """The action taken, and what came of it. Without masks it is the number itself."""
+        action = drawn
+        if self._legal is not None:
+            choices = np.flatnonzero(self._legal)
+            action = int(choices[drawn % len(choices)])
+        step = self.env.step(action)
+        self._legal = step.legal if step.reset is None else step.reset.legal
+        return action, step
+
+
 class ReplayMismatch(Exception):
     """A game played again from its seed and its actions did not lead to the same observation."""
 

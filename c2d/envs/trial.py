@@ -12,7 +12,7 @@ import numpy as np
 from c2d.envs.atari import studied
 from c2d.envs.make import make
 from c2d.envs.protocols import Rules
-from c2d.envs.spec import Environment, ReplayMismatch
+from c2d.envs.spec import Environment, LegalPlay, ReplayMismatch
 from c2d.types import Step
 
 NOT_EXACT = "resume is not exact for this game"
@@ -28,13 +28,15 @@ class Trial(NamedTuple):
 
 def play(env: Environment, steps: int, saves: Iterable[int], seed: int = 0) -> Trial:
     """Begin a game and take random actions; save before the steps in `saves`."""
-    actions = np.random.default_rng(seed).integers(env.spec.actions, size=steps).tolist()
-    wanted, trace, states = set(saves), [], {}
-    env.reset()
-    for number, action in enumerate(actions):
+    drawn = np.random.default_rng(seed).integers(env.spec.actions, size=steps).tolist()
+    actions, trace, states, wanted = [], [], {}, set(saves)
+    game = LegalPlay(env)
+    for number, each in enumerate(drawn):
         if number in wanted:
             states[number] = env.state_dict()
-        trace.append(digest(env.step(action)))
+        action, step = game.step(each)
+        actions.append(action)
+        trace.append(digest(step))
     return Trial(actions, trace, states)
 
 
@@ -51,7 +53,8 @@ def digest(step: Step) -> list[Any]:
     """All of a step as JSON values, frames as hashes."""
     opening = None if step.reset is None else [_hash(step.reset.frame), step.reset.repeats]
     game = None if step.game is None else list(step.game)
-    return [_hash(step.frame), step.reward, step.terminal, step.truncated, opening, game]
+    masks = [step.legal.tolist()] if step.legal is not None else []
+    return [_hash(step.frame), step.reward, step.terminal, step.truncated, opening, game, *masks]
 
 
 def _hash(frame: np.ndarray) -> str:
