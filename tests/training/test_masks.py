@@ -283,13 +283,17 @@ def test_a_run_is_evaluated_and_watched_with_masks(run):
     evaluate(agent, opened.make_env, games=10, epsilon=0.2)
     lens = Player([open_agent(Root(path.parent), path.name, "weights")], "first", 3, 0.3, ())
     lens.criteria = [criterion(name) for name in ("mean", "cvar:0.3", "above:0")]
-    seen = set()
+    seen, before = set(), None
     for _ in range(40):
         header, parts = unpack(lens.advance())
         (game,), (seat,) = header["games"], header["seats"]
         assert seat["legal"] in LEGAL.tolist() and seat["legal"][game["action"]]
         assert all(seat["legal"][action] for action in seat["would"])
-        assert np.isfinite(parts["0.target_returns"]).all()
+        if before is not None:  # what the step before was compared with: the largest mean of the legal actions here
+            best = max(mean for mean, legal in zip(seat["mean"], seat["legal"], strict=True) if legal)
+            assert before == pytest.approx(0.99 * best, abs=1e-3)
+        target = float((parts["0.target_returns"] * parts["0.target_probs"]).sum()) - game["reward"]
+        before = None if game["terminal"] else target
         seen.add(tuple(seat["legal"]))
     lens.close()
     assert len(seen) == 4
@@ -306,3 +310,4 @@ def test_a_run_begun_without_masks_continues_without_them(tmp_path, monkeypatch)
     resumed = go(config)
     assert resumed.digests == wanted and "without" in " ".join(resumed.notices)
     assert not open_run(tmp_path / "run", name).make_env(0).spec.masked and make(name, None, 0).spec.masked
+    assert not open_agent(Root(tmp_path), "run", "weights", (name,)).make_env(0).spec.masked
