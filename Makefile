@@ -76,7 +76,7 @@ $(DOCS)/.ready: constraints.txt pyproject.toml
 
 docs: $(DOCS)/.ready ## build the documents as a site into build/site; warnings and broken links are errors (C2D_REPOSITORY=URL for links to code)
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
-	@echo "build/site/index.html; with search: python -m http.server -d build/site"
+	@echo "open build/site/index.html"
 
 tutorials: $(READY) ## run the tutorials and write what they show into them, and the tables of the algorithm pages
 	$(BIN)/python website/algorithm_tables.py

@@ -230,7 +230,7 @@ def on_files(files: Any, config: Any) -> Any:
             files.append(File.generated(config, page, abs_src_path=copied))
         else:
             files.append(File.generated(config, page, content=text))
-    for file in (Path(__file__).parent / "site.css", math_font()):
+    for file in (*(Path(__file__).parent / name for name in ("site.css", "iframe-worker.js")), math_font()):
         files.append(File.generated(config, f"assets/{file.name}", abs_src_path=str(file)))
     return files
 
