@@ -99,7 +99,8 @@ PAGES = [*sorted((DOCS / "algorithms").glob("*.md")), *(DOCS / f"{name}.md" for 
 # Of other programs, in code.
 FOREIGN = """constraint port head address generate env-id total-timesteps learning-rate buffer-size gamma batch-size
     learning-starts train-frequency target-network-frequency tau start-e end-e exploration-fraction n-atoms v-min v-max
-    num-envs capture-video save-model cpus-per-task time array bind lr"""
+    num-envs capture-video save-model cpus-per-task track
+    wandb-project-name time array bind lr"""
 
 
 @pytest.fixture(scope="module")
