@@ -22,10 +22,10 @@ from c2d.errors import UserError, did_you_mean, similar_setting, unknown_name
 from c2d.files import SMALL, read_json
 from c2d.recipes.part import PARTS, SLOTS, Part, Recurrent, find_json_class, json_name, part_name
 from c2d.recipes.parts import PhiSpec
-from c2d.recipes.recipe import Recipe, Schedule, check_recipe, exchange
+from c2d.recipes.recipe import ActorSettings, Recipe, Schedule, check_actors, check_recipe, exchange
 from c2d.recipes.rows import RECIPES, adapt, find
 from c2d.user_code import trust
-from c2d.validation import COUNT, COUNT_OR_0, FINITE, NOT_NEGATIVE, UNITS, Limit, check_values, option, require
+from c2d.validation import COUNT, COUNT_OR_0, FINITE, NOT_NEGATIVE, UNITS, Limit, between, check_values, option, require
 
 # Settings that decide where, how fast and how long, but not what: they are not part of a run's identity.
 FREE = (
@@ -44,6 +44,7 @@ FREE = (
     "keep_best",
     "stop_at_score",
     "stop_after",
+    "address",
 )
 
 
@@ -95,6 +96,10 @@ class Config:
     run_dir: str | None = None
     """Directory for the results; a run that is already in it is resumed. None: runs/ENVIRONMENT-RECIPE-sSEED, with
     the changed settings before the seed."""
+    actors: Annotated[int, between(0, 4_096)] = 0
+    """Ray actors that play, each with the recipe's environments and an ε of its own; 0: this process plays."""
+    address: str | None = None
+    """HOST:PORT of the Ray cluster on which actors play, or auto; None: this machine, by a Ray of the run's own."""
     device: str = "cpu"
     """Where networks live: cpu, cuda, cuda:1, ..."""
     compile: Annotated[
@@ -126,6 +131,7 @@ class Config:
     stop_after: str | None = None
     """Stop after this time, such as 90min or 2h, with everything saved; a resumed run has it again. None: never."""
     checkpoint: Checkpointing = field(default_factory=Checkpointing)
+    actor: ActorSettings = field(default_factory=ActorSettings)
     rules: Rules = field(default_factory=AtariRules)
     recipe: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
 
@@ -133,6 +139,11 @@ class Config:
     def steps(self) -> int:
         """Agent steps of the whole run."""
         return self.iterations * self.recipe.schedule.steps_per_iteration
+
+    @property
+    def streams(self) -> int:
+        """Environments that play, those of all actors together."""
+        return self.recipe.envs * max(self.actors, 1)
 
     @property
     def directory(self) -> Path:
@@ -255,6 +266,7 @@ def validate(config: Config) -> None:
     core = config.recipe.core
     accepted = f"off with --core {part_name(core)}, whose batches differ in their number of steps"
     require(config.compile == "off" or not isinstance(core, Recurrent), "compile", config.compile, accepted)
+    check_actors(config.recipe, config.actors, config.actor, config.address)
 
 
 # ------------------------------------------------------------------------------------------------ names of settings
@@ -352,10 +364,8 @@ def _short_value(value: Any) -> str:
 # ------------------------------------------------------------------------------------------------------------- JSON
 
 # Besides the parts, whose declarations are the list. No class is imported because a file names it.
-_CLASSES: dict[str, type] = {
-    cls.__name__: cls
-    for cls in (Config, Checkpointing, Logging, Recipe, Schedule, PhiSpec, AtariRules, MinAtarRules, GymRules)
-}
+_DATA = (Config, Checkpointing, Logging, ActorSettings, Recipe, Schedule, PhiSpec, AtariRules, MinAtarRules, GymRules)
+_CLASSES: dict[str, type] = {cls.__name__: cls for cls in _DATA}
 
 
 def to_json(value: Any) -> Any:

@@ -115,7 +115,10 @@ def test_torch_is_not_loaded_where_it_has_no_place():
 
 
 RAY = ROOT / "cluster" / "ray_connection.py"  # names Ray; others take it from there
-ON_RAY = {ROOT / "sweep" / "launch.py"}  # take it at once; everybody else when it is needed
+ON_RAY = {
+    ROOT / "sweep" / "launch.py",
+    ROOT / "training" / "ray_transport.py",
+}  # at once; others when needed
 
 
 def test_ray_is_named_in_one_file_that_is_imported_when_needed():

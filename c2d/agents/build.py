@@ -161,10 +161,16 @@ def _build_optimizers(recipe: Recipe, online: ValueNetwork) -> list[Optimizer]:
 
 
 def build_replay(
-    recipe: Recipe, env: EnvSpec, truncation: str, compress: bool | None, memory: int | None = None
+    recipe: Recipe,
+    env: EnvSpec,
+    truncation: str,
+    compress: bool | None,
+    memory: int | None = None,
+    streams: int | None = None,
 ) -> Replay:
-    """`memory`: K of the network, if the caller knows it."""
-    capacity = recipe.schedule.replay_capacity // recipe.envs * recipe.envs  # each environment has as many slots
+    """`memory`: K of the network, if the caller knows it. `streams`: environments that play; None: the recipe's."""
+    streams = recipe.envs if streams is None else streams
+    capacity = recipe.schedule.replay_capacity // streams * streams  # each environment has as many slots
     kind: Callable[..., Replay] = Replay
     if isinstance(core := recipe.core, Recurrent):
         kind = partial(SequenceReplay, core=core, memory=_memory(recipe, env) if memory is None else memory)
@@ -177,8 +183,8 @@ def build_replay(
             truncation=truncation,
             clip_reward=recipe.clip_reward,
             compress=compress,
-            sampler=recipe.sampler.build(capacity, recipe.envs),
-            streams=recipe.envs,
+            sampler=recipe.sampler.build(capacity, streams),
+            streams=streams,
         )
     except MemoryError:
         raise UserError(f"--schedule.replay-capacity is {capacity:,}: there is not enough memory for it") from None

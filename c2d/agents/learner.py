@@ -21,6 +21,7 @@ from torch.optim.adam import adam
 from c2d.nets.heads import saturation
 from c2d.nets.network import ValueNetwork, average, synchronize
 from c2d.recipes.parts import Adam, RmsProp
+from c2d.recipes.recipe import Schedule, epsilon_ladder
 from c2d.returns.bellman import Bootstrap, BootstrapLaws, at_action, backup, q_values
 from c2d.returns.losses import Loss
 from c2d.types import Batch, FetchedUpdate, Phi, Purpose, ReturnDist, Update
@@ -241,12 +242,28 @@ def _copy_into(tensors: Mapping[str, Tensor], arrays: Mapping[str, NDArray[Any]]
         tensor.detach().copy_(stored)
 
 
-# ---------------------------------------------------------------------------------------------------- optimizers
+# ------------------------------------------------------------------------------------------ schedules, optimizers
 
 
 def linear(step: int, start: float, end: float, steps: int) -> float:
     """From `start` at step 0 to `end` at `steps` and after."""
     return end if step >= steps else start + (end - start) * (step / steps)
+
+
+def epsilon(schedule: Schedule, step: int) -> float:
+    """As `epsilon_at` in recipes/recipe.py, which the page uses: it does without PyTorch, and this with fewer files."""
+    initial, least, steps = schedule.epsilon_initial, schedule.epsilon_min, schedule.epsilon_decay_steps
+    if schedule.epsilon_off_steps is not None and step >= schedule.epsilon_off_steps:
+        return 0.0
+    if schedule.epsilon_decay == "geometric" and steps > 1:
+        return float(least + (initial - least) * (1.0 - 1.0 / steps) ** step)
+    return least if schedule.epsilon_decay == "geometric" else linear(step, initial, least, steps)
+
+
+def epsilons(schedule: Schedule, step: int, envs: int) -> list[float]:
+    """ε of each environment of a run at a training step."""
+    now = epsilon(schedule, step)
+    return [now] if envs == 1 else epsilon_ladder(now, schedule.epsilon_ladder, envs)
 
 
 class Optimizer(Protocol):

@@ -162,6 +162,9 @@ class Transition(NamedTuple):
     action: int
     random: bool  # the action was drawn, not chosen
     step: Step
+    value: float | None = None  # of the action by the network; None if it was drawn, or nobody asked
+    memory: np.ndarray | None = None  # [K] of the network before it saw the observation; K may be 0
+    opening: ResetFrame | None = None  # of a new game that began before this step, if no step brought it
 
 
 class Stream:
@@ -305,6 +308,15 @@ class Rollout:
         """Close an environment; the streams behind it move up."""
         self.streams.pop(stream).env.close()
 
+    def reset(self) -> list[tuple[int, ResetFrame]]:
+        """Begin new games: each stream and its first frame."""
+        return [(number, stream.reset()) for number, stream in enumerate(self.streams)]
+
+    @property
+    def round_steps(self) -> int:
+        """Agent steps of one round."""
+        return len(self.streams)
+
     @property
     def at_rest(self) -> bool:
         """Whether every step that an environment has made was handed out."""
@@ -346,7 +358,7 @@ class Rollout:
                 failed = failed or error
                 continue
             assert stream.result is not None
-            yield Transition(number, stream.action, stream.random, stream.result)
+            yield Transition(number, stream.action, stream.random, stream.result, stream.value, stream.memory)
             stream.move_on()
         if failed is not None:
             raise failed

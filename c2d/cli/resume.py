@@ -116,6 +116,8 @@ class VerifyResumeOptions:
     """Environments of the run."""
     overlap: bool = False
     """Environments step while the learner updates."""
+    actors: int = 0
+    """Actors that play, on a Ray of their own; 0: the process of the run plays."""
     seed: int = 1
     """Seed of the run."""
     threads: int = 1
@@ -161,12 +163,15 @@ def _verify(chosen: VerifyResumeOptions, where: Path) -> bool:
         config,
         iterations=2,
         tensorboard=False,
+        actors=chosen.actors,
+        actor=dataclasses.replace(config.actor, weights_period=7 if chosen.actors else config.actor.weights_period),
         checkpoint=Checkpointing(every_steps=max(chosen.steps // 9, 7), every_minutes=0.0),
         recipe=dataclasses.replace(config.recipe, schedule=schedule, envs=chosen.envs, overlap=chosen.overlap),
     )
     validate(config)
     kills = [round(2 * length * (k + 1) / (chosen.kills + 1)) for k in range(chosen.kills)]
     several = f", {chosen.envs} environments" if chosen.envs > 1 else ""
+    several += f", {chosen.actors} actors" if chosen.actors else ""
     overlap = ", overlapping" if chosen.overlap else ""
     print(
         f"verifying exact resume: {config.env}{several}{overlap}, recipe {chosen.recipe}, seed {chosen.seed}, "

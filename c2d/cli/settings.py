@@ -47,7 +47,8 @@ toy/bimodal, or your own class as my_package.my_module:MyEnv."""
 
 # The settings that `c2d train --help` shows, as far as the run has them.
 _MAIN = (
-    "recipe", "iterations", "schedule.steps-per-iteration", "seed", "run-dir", "envs", "device", "threads", "n-step",
+    "recipe", "iterations", "schedule.steps-per-iteration", "seed", "run-dir", "envs", "actors", "address", "device",
+    "threads", "n-step",
     "head.atoms", "optim.learning-rate", "schedule.gamma", "schedule.batch-size", "schedule.replay-capacity",
     "schedule.random-history", "schedule.epsilon-min", "schedule.epsilon-decay-steps", "schedule.update-period",
     "schedule.target-period", "eval-every", "stop-at-score",

@@ -203,7 +203,7 @@ def play(
     firsts = FirstReturns(recipe.schedule.gamma, recipe.clip_reward)
 
     def follow(number: int, transition: Transition) -> None:
-        row, action, _, step = transition
+        row, action, step = transition.stream, transition.action, transition.step
         firsts.follow(number, step)
         if log is not None:
             assert decisions.laws is not None

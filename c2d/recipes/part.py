@@ -117,6 +117,10 @@ class Recurrent:
         """Steps from the start of one sequence to the start of the next."""
         return self.sequence - self.overlap
 
+    def keeps_memory_at(self, position: int) -> bool:
+        """Whether the burn-in of a sequence may begin at this step of an episode, so that the memory before is kept."""
+        return self.state == "stored" and position > 0 and (position + self.burn_in) % self.stride == 0
+
     def check(self, recipe: Recipe) -> None:
         accepted = f"below the length of a sequence, --core.sequence {self.sequence}"
         require(self.overlap < self.sequence, "core.overlap", self.overlap, accepted)

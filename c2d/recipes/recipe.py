@@ -51,6 +51,7 @@ from c2d.validation import (
     Limit,
     between,
     check_values,
+    option,
     require,
 )
 
@@ -134,6 +135,27 @@ class Recipe:
     optim: OptimizerSpec = field(default_factory=Adam)
 
 
+@dataclass(frozen=True)
+class ActorSettings:
+    """How the actors of a run play and exchange experience for weights (docs/many-machines.md)."""
+
+    mode: Annotated[
+        Literal["synchronous", "asynchronous"],
+        Limit(lambda v: v in ("synchronous", "asynchronous"), "synchronous, asynchronous"),
+    ] = "synchronous"
+    """synchronous: in lock-step with the learner, reproducible, resumed exactly; asynchronous: nobody waits for a slow
+    actor, and results differ from run to run."""
+    weights_period: Annotated[int, between(1, 1_000_000)] = 400
+    """Steps that each environment of an actor makes with the same weights; then it sends them and gets new ones."""
+    samples_per_insert: Annotated[float | None, POSITIVE] = None
+    """Samples that the learner draws per step that the actors insert. None: the recipe's, batch size times updates per
+    update period."""
+    epsilon: Annotated[float | None, FRACTION] = 0.4
+    """ε of the first actor. None: that of the schedule, as for every recipe that explores by noise."""
+    epsilon_ladder: Annotated[float, NOT_NEGATIVE] = 7.0
+    """k of ε^(1 + k·i/(N-1)), the ε of actor i of N; all environments of an actor explore alike."""
+
+
 def epsilon_at(
     step: int, initial: float, least: float, decay_steps: int, decay: str = "linear", off_steps: float | None = None
 ) -> float:
@@ -190,6 +212,22 @@ def check_recipe(recipe: Recipe) -> None:
             f"at least {longest * recipe.envs}: each environment needs burn-in + sequence + n-step + 1 = {longest}"
         )
         require(each >= longest, "schedule.replay-capacity", capacity, accepted)
+
+
+def check_actors(recipe: Recipe, actors: int, own: ActorSettings, address: str | None) -> None:
+    """Reject settings that do not fit a run with actors, or one without."""
+    if not actors:
+        require(address is None, "address", address, "an address with --actors of 1 or more")
+        for setting in fields(ActorSettings):
+            value, usual = getattr(own, setting.name), setting.default
+            require(value == usual, f"actor.{option(setting.name)}", value, f"{usual} without --actors")
+        return
+    require(not recipe.overlap, "overlap", recipe.overlap, f"False with --actors {actors}, who play while it learns")
+    least, history = recipe.n_step + 1, recipe.schedule.random_history
+    most = history // (least * recipe.envs)
+    accepted = f"at most {most}: each of {recipe.envs} environments of an actor needs n-step + 1 = {least} of the "
+    accepted += f"{history} random steps (--schedule.random-history)"
+    require(actors <= most, "actors", actors, accepted)
 
 
 # ----------------------------------------------------------------------------------------------------- ingredients

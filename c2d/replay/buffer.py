@@ -7,6 +7,7 @@ rings of `ring.py`, one ring per stream, and reads n-step batches from them; one
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -214,6 +215,28 @@ class Replay:
     @property
     def ready(self) -> int:
         return self.rings[0].ready
+
+
+# ---------------------------------------------------------------------------------------- samples per insertion
+
+
+class RateLimiter:
+    """Which updates belong to which step, so that samples per inserted step keep a ratio.
+
+    Both sides are held: an update is made when the step that it belongs to has been inserted, and no step is inserted
+    before the updates of those before it are made. After n steps, between r·n and r·n + b samples were drawn, where b
+    are those of the updates that are made together.
+    """
+
+    def __init__(self, samples_per_insert: float | Fraction, batch_size: int, together: int = 1) -> None:
+        self.samples_per_insert, self._together = Fraction(samples_per_insert), together
+        self._rate = self.samples_per_insert / (batch_size * together)  # times per step that updates are due
+
+    def due(self, step: int) -> int:
+        """How many updates belong to this step; the first belong to step 0."""
+        above, below = self._rate.numerator, self._rate.denominator
+        times = -(-(step + 1) * above // below) - -(-step * above // below)  # of ceil(rate · steps)
+        return self._together * times
 
 
 # ---------------------------------------------------------------------------------------------------- samplers

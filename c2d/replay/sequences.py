@@ -70,7 +70,7 @@ class SequenceRing(Ring):
     def keeps_memory(self) -> bool:
         """Whether a sequence's burn-in may begin at the newest slot, so that the memory before it is wanted."""
         at = int(self.position[(self.head - 1) % self.capacity])
-        return self.core.state == "stored" and at > 0 and (at + self.core.burn_in) % self.core.stride == 0
+        return self.core.keeps_memory_at(at)
 
     def keep_memory(self, memory: NDArray[np.float32]) -> None:
         """Of the network before it saw the newest slot."""

@@ -125,6 +125,10 @@ _SATURATED = Chart("Saturated atoms", "probability beyond 0.95 α, mean in batch
 _SPREAD = Chart("Spread of laws", "standard deviation in φ-space: mean in batches; at the start of the run", color=2)
 _GAP = Chart("Action gap", "best less second-best real mean, mean in batches", color=6)
 _CHURN = Chart("Churn", "share of states whose greedy action changed in an iteration", color=9)
+_STALENESS = Chart("Staleness", "updates made since the weights that chose an action, mean over steps", color=9)
+_RATIO = Chart("Samples per insertion", "samples that the learner draws per step that is inserted", color=3)
+_ACTORS = Chart("Actors", "that answer", color=5)
+_LEARNER = Chart("Learner", "share of its time in which it waits for no actor", color=2)
 _SPEED = Chart("Speed", "agent steps per second", color=5)
 _MEMORY = Chart("Memory", "peak of the process, MB", color=9)
 
@@ -137,6 +141,8 @@ class Measured:
     steps_per_second: float = metric("steps/s", _SPEED, format=".0f", default=MISSING)
     peak_memory_mb: float = metric("peak memory, MB", _MEMORY, format=".0f", default=MISSING)
     time: float = metric("time of the record", format=".0f", tensorboard=False, default=MISSING)
+    learner_share: float | None = metric("learner's share of time", _LEARNER, format=".2f", optional=True)
+    actors_alive: int | None = metric("actors alive", _ACTORS, format=".0f", optional=True)
 
 
 @dataclass(kw_only=True)
@@ -174,6 +180,8 @@ class IterationRecord:
     law_std_fresh: float | None = metric("spread of fresh laws", _SPREAD, optional=True)
     action_gap: float | None = metric("action gap", _GAP, update="action_gap", reduce="mean", optional=True)
     churn: float | None = metric("churn", _CHURN, optional=True)
+    staleness: float | None = metric("staleness of weights", _STALENESS, reduce="mean", optional=True)
+    samples_per_insert: float | None = metric("samples per insertion", _RATIO, reduce="mean", optional=True)
     measured: Measured | None = None  # None until the run loop has measured it
 
     def to_json(self) -> dict[str, Any]:
@@ -186,7 +194,7 @@ class IterationRecord:
             elif each.name != MEASURED and not (value is None and each.metadata["metric"]["optional"]):
                 record[each.name] = value
         if self.measured is not None:
-            record[MEASURED] = vars(self.measured).copy()
+            record[MEASURED] = {name: value for name, value in vars(self.measured).items() if value is not None}
         return record
 
     def to_point(self) -> dict[str, Any]:
@@ -196,7 +204,7 @@ class IterationRecord:
         """
         record = {name: _rounded(value) for name, value in self.to_json().items()}
         if self.measured is not None:
-            record[MEASURED] = {name: _rounded(value, 12) for name, value in vars(self.measured).items()}
+            record[MEASURED] = {name: _rounded(value, 12) for name, value in record[MEASURED].items()}
         return {**record, "kind": POINT}
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from c2d import validation
 from c2d.config import FREE, Checkpointing, Config, default_config, flat, from_json, to_json, validate
 from c2d.envs.games import BENCHMARK
 from c2d.envs.make import spec_of, with_arguments
@@ -211,6 +212,7 @@ def _config(plan: Plan, base: _EnvConfig, variant: Variant, chosen: Settings) ->
         elif plan.steps is not None:
             config = replace(config, iterations=-(-plan.steps // config.recipe.schedule.steps_per_iteration))
         validate(config)
+        validation.require(not config.actors, "actors", config.actors, "0 in a sweep, which places whole runs")
     except UserError as error:
         raise UserError(f"{variant_name(variant.name, chosen)}: {error}") from None
     return config

@@ -26,7 +26,7 @@ from c2d.runs.lock import InUse, locked
 from c2d.sweep.transfer import FileChunk, RunReceiver, RunSender, SentFiles
 from c2d.training.loggers import loggers_of
 from c2d.training.observers import Observer, RunView
-from c2d.training.process import keep_memory
+from c2d.training.process import exit_with_parent, keep_memory
 from c2d.training.run import run
 from c2d.user_code import TRUSTED
 
@@ -70,7 +70,7 @@ class RunWorker:
         self._ended: queue.SimpleQueue[tuple[str, str | None]] = queue.SimpleQueue()
         self._end: tuple[str, str | None] | None = None
         if own_process:
-            threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
+            exit_with_parent()  # a run on a dead node must stop and release its directory
 
     def start(self, files: Sequence[tuple[str, Any]] = (), fetch: Callable[[Any], bytes] = bytes) -> None:
         """Begin or resume the run. `files`: names and handles of its files if the disk is not shared.
@@ -144,13 +144,6 @@ class RunWorker:
             with suppress(InUse), locked(RunDir(config.directory).lock):
                 Checkpoints(config.directory).remove_all()
         return result.state
-
-
-def _exit_with_parent(parent: int) -> None:
-    """Exit when the process that started this one ends: a run on a dead node must stop and release its directory."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)
 
 
 class _Progress(Observer):

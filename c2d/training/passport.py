@@ -21,7 +21,7 @@ def passport(config: Config, env: Environment) -> dict[str, Any]:
     recipe = config.recipe
     phi = recipe.phi
     parameters = {"scaled_h": {"beta": phi.beta, "eps": phi.eps}, "h": {"eps": phi.eps}}.get(phi.kind, {})
-    facts = {
+    facts: dict[str, Any] = {
         "env": config.env,
         "protocol": config.protocol,
         **env.passport(),
@@ -31,7 +31,23 @@ def passport(config: Config, env: Environment) -> dict[str, Any]:
         "n_step": recipe.n_step,
         "recorded_score": "mean raw score of the whole training games that ended in an iteration",
     }
+    if config.actors:
+        actor = config.actor
+        facts["actors"] = {"count": config.actors, "mode": actor.mode, "envs": recipe.envs}
+        facts["actors"] |= {"epsilon": actor.epsilon, "epsilon_ladder": actor.epsilon_ladder}
+    if reason := not_reproducible(config):
+        facts["not_reproducible"] = reason
     return {**facts, "hash": digest(facts)}
+
+
+def not_reproducible(config: Config) -> str | None:
+    """Why another run with the same seed, or a resumed one, is not the same; None if it is."""
+    if config.actor.mode == "synchronous":
+        return None
+    return (
+        "asynchronous actors: when their steps arrive depends on the machines, so that results differ from run to run; "
+        "a resumed run continues with its weights and replay, and its actors begin new games"
+    )
 
 
 def digest(facts: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import shutil
 import signal
@@ -43,6 +44,18 @@ def stop_requests(stop: threading.Event | None = None) -> Iterator[threading.Eve
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def exit_with_parent() -> None:
+    """From now on, exit when the process that started this one ends, even in the middle of a step."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 # ------------------------------------------------------------------------------------------ environments that hang

@@ -153,7 +153,7 @@ class ProgressDisplay(Observer):
 
     def _together(self, form: str) -> str:
         """How many environments the speed is of, if several."""
-        count = self._run.config.recipe.envs
+        count = self._run.config.streams
         return form.format(_count(count, "environment")) if count > 1 else ""
 
     def _print_line(self, run: RunView) -> None:

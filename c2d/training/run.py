@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Literal, NamedTuple
 
@@ -24,7 +24,7 @@ from c2d.runs.reader import has_records, last_game_step, last_games, read_evalua
 from c2d.runs.records import MEASURED, IterationRecord, LineFile, Measured, RunHeader, line_of
 from c2d.training import reward_unit
 from c2d.training.observers import RECENT, EventLog, Observer, ObserverFailed, ObserverList, RunView
-from c2d.training.passport import machine, passport, versions
+from c2d.training.passport import machine, not_reproducible, passport, versions
 from c2d.training.process import check_space, stop_requests, watchdog
 from c2d.training.resume import (
     config_of,
@@ -101,9 +101,13 @@ class _Run:
             threads = _threads(config, checkpoints)
             torch.set_num_threads(threads)
             self.session, checkpoint = continue_from(checkpoints, lambda: Session(config), observers.warn)
+            if self.session.remote is not None:
+                self.session.remote.connect()
             check_space(self.session, run_dir.path)
         except BaseException:
             run_dir.abandon()
+            if (session := getattr(self, "session", None)) is not None:
+                session.close()
             raise
         try:
             self._open(threads, checkpoint, resuming, checkpoints)
@@ -117,7 +121,7 @@ class _Run:
         header = self._describe(threads)
         self.header = header.to_json()
         self.records: list[dict[str, Any]] = []
-        episodes, points, seconds = episodes_header(self.config.recipe.envs), "", 0.0
+        episodes, points, seconds = episodes_header(self.config.streams), "", 0.0
         if checkpoint is not None:
             self._take_over(checkpoint, header)
             episodes, points, seconds = checkpoint.episodes, checkpoint.points, checkpoint.seconds
@@ -151,6 +155,7 @@ class _Run:
         stop = threading.Event() if stop is None else stop
         view = self.view = self._view(stop)
         try:
+            self.session.stop = stop
             self.observers.begin(view)
             with stop_requests(stop), watchdog(self.session, self.observers.warn):
                 for record in self._iterations():
@@ -222,7 +227,7 @@ class _Run:
             while session.step < end and not view.stopping:
                 games, point = session.advance(), session.point()
                 for game in games:
-                    env = f",{game.env}" if session.config.recipe.envs > 1 else ""
+                    env = f",{game.env}" if session.config.streams > 1 else ""
                     line = f"{session.iteration},{session.step},{game.score!r},{game.steps}{env}\n"
                     saver.append(self.episode_file, line)
                 self._tell(games, point)
@@ -231,8 +236,9 @@ class _Run:
             if session.step < end:
                 return
             seconds = self._seconds()
+            measured = None if session.remote is None else session.remote.measured()
             self._started += seconds
-            yield _measured(session.finish_iteration(), length, seconds).to_json()
+            yield _measured(session.finish_iteration(), length, seconds, measured).to_json()
             self._pass_on_notices()
             saver.checkpoint_if_due(self._seconds())
 
@@ -274,7 +280,7 @@ class _Run:
             config=to_json(with_usual_habits(config)),
             passport=facts,
             versions=versions(),
-            resume=why_not_exact(self.session.env.spec.name, config.rules),
+            resume=not_reproducible(config) or why_not_exact(self.session.env.spec.name, config.rules),
             measured={
                 **machine(threads),
                 "device": config.device,
@@ -327,12 +333,15 @@ class _Run:
             self.session.close()
 
 
-def _measured(record: IterationRecord, steps: int, seconds: float) -> IterationRecord:
+def _measured(
+    record: IterationRecord, steps: int, seconds: float, more: Mapping[str, Any] | None = None
+) -> IterationRecord:
     record.measured = Measured(
         seconds=seconds,
         steps_per_second=steps / seconds,
         peak_memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         time=time.time(),
+        **(more or {}),
     )
     return record
 

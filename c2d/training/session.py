@@ -5,7 +5,8 @@ copy the target network
 
 With several environments one step of each is a round, and all periods count agent steps of all of them together: with
 8 environments and an update every 4 steps, a round ends with two updates. With `overlap` the environments of a round
-step while its updates are made, from what was stored before the round.
+step while its updates are made, from what was stored before the round. With actors the environments are elsewhere, and
+a round is the next step of each that has arrived (`RemoteRollout`).
 
 `Session` is the cadence: it decides when to act, to learn and to copy. `Rollout`, `Replay` and `Learner` know how.
 """
@@ -14,26 +15,38 @@ from __future__ import annotations
 
 import math
 import operator
+import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from c2d.agents.build import build_learner, build_replay, check_training
-from c2d.agents.learner import Learner, fetch, linear
+from c2d.agents.learner import Learner, epsilon, epsilons, fetch
 from c2d.agents.rollout import Actor, OwnPlay, Rollout, Stream
 from c2d.config import Config
-from c2d.envs.make import make
-from c2d.envs.spec import EnvSpec, ReplayMismatch
 from c2d.errors import UserError
-from c2d.recipes.recipe import Schedule, epsilon_ladder
 from c2d.replay.buffer import Replay
 from c2d.replay.ring import Ring
 from c2d.runs import records
-from c2d.seeding import integer, numpy_generator, torch_generator
+from c2d.seeding import numpy_generator, torch_generator
 from c2d.training import reward_unit
-from c2d.types import FetchedUpdate, FinishedGame, Sight, Update
+from c2d.training.streams import (
+    check_alike,
+    continue_games,
+    env_threads,
+    epsilons_of,
+    games_of,
+    make_stream,
+    named,
+    outside,
+    rate_limiter,
+)
+from c2d.types import FetchedUpdate, FinishedGame, ResetFrame, Sight, Update
+
+if TYPE_CHECKING:
+    from c2d.training.remote_rollout import RemoteRollout
 
 PROBED = 64  # states whose greedy actions are compared from record to record
 _LARGEST_COUNT = 10**15  # no run makes so many steps
@@ -120,24 +133,24 @@ class Session:
         self.config = config
         seed, recipe = config.seed, config.recipe
         self.schedule = recipe.schedule
-        streams = [make_stream(config, number) for number in range(recipe.envs)]
-        _check_alike(streams)
+        streams = [make_stream(config, number) for number in range(1 if config.actors else recipe.envs)]
+        check_alike(streams[0].env.spec, [stream.env.spec for stream in streams], range(len(streams)), len(streams))
         self.env = streams[0].env
         check_training(recipe, self.env.spec, config.compress_replay)
         device = config.device
         learning, acting = (torch_generator(seed, name, device) for name in ("learning", "acting"))
         weights = torch_generator(seed, "weights")
         self.learner = build_learner(recipe, self.env.spec, weights, learning, device, config.compile)
-        memory = self.learner.online.memory
-        self.replay = build_replay(recipe, self.env.spec, config.rules.truncation, config.compress_replay, memory)
+        truncation, count, memory = config.rules.truncation, config.streams, self.learner.online.memory
+        self.replay = build_replay(recipe, self.env.spec, truncation, config.compress_replay, memory, count)
         self.actor = Actor(self.learner.acting, self.learner.phi, acting)
-        threads = env_threads(config)
-        self.rollout = Rollout(
-            self.actor.greedy, streams, threads=threads, values=lambda: self.actor.values, recall=self.actor
-        )
-        self.play = OwnPlay(recipe.envs, self.schedule.gamma, recipe.clip_reward, config.rules.truncation)
+        self.notices: list[tuple[str, bool]] = []  # for whoever runs it: a text, and whether it is a warning
+        self.remote = self._remote() if config.actors else None  # None: this process plays
+        self.rollout: Rollout | RemoteRollout = self.remote or self._local(streams)
+        self.play = OwnPlay(count, self.schedule.gamma, recipe.clip_reward, truncation)
+        self.limiter = rate_limiter(config)
         self.sampling = numpy_generator(seed, "replay")
-        self.generators = {_named("actions", number): stream.rng for number, stream in enumerate(streams)}
+        self.generators = {named("actions", number): stream.rng for number, stream in enumerate(self.rollout.streams)}
         self.generators["replay"] = self.sampling
         self.torch_generators = {"learning": learning, "acting": acting}
         self.history = 0  # random steps made before training
@@ -146,10 +159,10 @@ class Session:
         self.tally = Tally()  # of the iteration
         self.recent = Tally()  # since the last point
         self.fresh_std: float | None = None  # spread of the laws before the first update
+        self.stop = threading.Event()  # set when the run is to end: then nobody waits for an actor
         self.probe: tuple[np.ndarray | Sight, np.ndarray] | None = None  # states, greedy actions [P] i64
         self.probe_legal: np.ndarray | None = None  # [P, A] bool: the actions that are legal there; None: all
         self.mismatch: str | None = None  # why the game of a checkpoint could not be resumed
-        self.notices: list[tuple[str, bool]] = []  # for whoever runs it: a text, and whether it is a warning
         self._warned = False  # that atoms are saturated
         self._strayed = False  # that observations leave their range
         self._learning = False
@@ -158,6 +171,24 @@ class Session:
         self._games: list[FinishedGame] = []  # that ended in it
         self._learned = False  # its updates are made
 
+    def _local(self, streams: list[Stream]) -> Rollout:
+        """The environments play in this process."""
+        threads = env_threads(self.config)
+        return Rollout(self.actor.greedy, streams, threads=threads, values=lambda: self.actor.values, recall=self.actor)
+
+    def _remote(self) -> RemoteRollout:
+        """Actors play, with this learner's weights."""
+        from c2d.training.remote_rollout import RemoteRollout
+
+        return RemoteRollout(
+            self.config,
+            self.env.spec,
+            learner=self.learner,
+            progress=lambda: None if self.filling else self.step,
+            stopped=lambda: self.stop.is_set(),
+            notices=self.notices,
+        )
+
     @property
     def sound(self) -> bool:
         """Whether the run can be continued from this state: not in the middle of learning or of storing a round."""
@@ -165,11 +196,13 @@ class Session:
 
     @property
     def epsilon(self) -> float:
-        return _epsilon(self.schedule, self.step)
+        return sum(self.epsilons) / len(self.epsilons) if self.config.actors else epsilon(self.schedule, self.step)
 
     @property
     def epsilons(self) -> list[float]:
         """Of each environment."""
+        if self.config.actors:
+            return epsilons_of(self.config, self.step)
         return epsilons(self.schedule, self.step, len(self.rollout.streams))
 
     @property
@@ -188,7 +221,7 @@ class Session:
             self._begin()
         self._play(1.0)
         self._games.clear()
-        self.history += len(self.rollout.streams)
+        self.history += self.rollout.round_steps
         if not self.filling:
             self._begin()
             self._choose_unit(reward_unit.find)
@@ -212,7 +245,9 @@ class Session:
         else:
             self._play(self.epsilons)
             self._learn()
-        self.step += len(self.rollout.streams)
+        self.step += self.rollout.round_steps
+        if self.remote is not None and self.remote.round_steps:
+            self._tell("staleness", self.remote.ages, self.remote.round_steps)
         games, self._games, self._learned = self._games, [], False
         for tally in (self.tally, self.recent):
             tally.scores += [game.score for game in games]
@@ -225,33 +260,37 @@ class Session:
 
     def _begin(self) -> None:
         """New games."""
-        for number, stream in enumerate(self.rollout.streams):
-            self._new_game(number, stream)
+        for stream, opening in self.rollout.reset():
+            self._open(stream, opening)
 
-    def _new_game(self, number: int, stream: Stream) -> None:
-        self.replay.begin(stream.reset(), number)
-        self.play.begin(number)
+    def _open(self, stream: int, opening: ResetFrame) -> None:
+        """A game that begins, whatever became of the one before."""
+        self.replay.begin(opening, stream)
+        self.play.begin(stream)
 
     def _play(self, epsilon: float | list[float]) -> None:
         """One step of every environment into the replay."""
-        for stream, action, _, step in self.rollout.step(epsilon):
-            player = self.rollout.streams[stream]
-            self.replay.add(action, step, stream, player.memory)
-            self.play.follow(stream, player.value, step, self._tell)
+        for stream, action, _, step, value, memory, opening in self.rollout.step(epsilon):
+            if opening is not None:
+                self._open(stream, opening)
+            self.replay.add(action, step, stream, memory)
+            self.play.follow(stream, value, step, self._tell)
             if step.game is not None:
                 self._games.append(FinishedGame(*step.game, stream))
 
     def _learn(self) -> None:
         """The updates and the copies of the target network that are due in this round."""
         self._learning = True
-        updates = []
-        for now in range(self.step, self.step + len(self.rollout.streams)):
-            if now % self.schedule.update_period == 0:
-                updates += [self._update() for _ in range(self.schedule.updates_per_period)]
+        updates: list[Update] = []
+        steps = self.rollout.round_steps
+        for now in range(self.step, self.step + steps):
+            updates += [self._update() for _ in range(self.limiter.due(now))]
             if now % self.schedule.target_period == 0:
                 if self.schedule.polyak is None:
                     self.learner.synchronize()  # with Polyak averaging, each update moves the target network
                 self._choose_unit(reward_unit.maintain)
+        if self.remote is not None and steps:
+            self._tell("samples_per_insert", float(len(updates) * self.schedule.batch_size), steps)
         self._digest(updates)
         self._learning = False
 
@@ -296,7 +335,7 @@ class Session:
 
     def point(self) -> records.IterationRecord | None:
         """The metrics since the point before, if one is due after the last round; the next stretch begins."""
-        if not records.at_point(self.step, len(self.rollout.streams), self.schedule.steps_per_iteration):
+        if not records.at_point(self.step, self.rollout.round_steps, self.schedule.steps_per_iteration):
             return None
         record, self.recent = self._record(self.recent), Tally()
         return record
@@ -316,8 +355,7 @@ class Session:
 
     def _look_for_strays(self) -> None:
         """Warn, once, if observations of an environment leave the range that it declares."""
-        found = (getattr(stream.env, "outside", None) for stream in self.rollout.streams)
-        text = next((text for text in found if text), None)
+        text = outside(self.rollout.streams) if self.remote is None else self.remote.outside
         if text and not self._strayed:
             self.notices.append((text, True))
             self._strayed = True
@@ -354,11 +392,11 @@ class Session:
     @property
     def state_bytes(self) -> int:
         """The most that the arrays of `state_dict` can take; a fork may come from a larger replay."""
-        observations = sum(stream.stack.obs.nbytes + 3 * stream.memory.nbytes for stream in self.rollout.streams)
-        newest = 2 * self.replay.frame_bytes * len(self.rollout.streams)
-        stream = self.rollout.streams[0]
-        probe = PROBED * (stream.stack.obs.nbytes + stream.memory.nbytes + self.env.spec.actions + 24)
-        return self.network_bytes + observations + newest + probe + 10 * 8 * self.replay.capacity
+        observation, streams = self.env.spec.stack * self.env.spec.frame_bytes, self.config.streams
+        newest, memory = 2 * self.replay.frame_bytes * streams, 4 * self.learner.online.memory
+        probe = PROBED * (observation + memory + self.env.spec.actions + 24)
+        networks = self.network_bytes * (2 if self.config.actors else 1)  # two more are those that actors play with
+        return networks + (observation + 3 * memory) * streams + newest + probe + 10 * 8 * self.replay.capacity
 
     def state_dict(self) -> dict[str, Any]:
         """All that the rest of the run depends on, except for the slots of `rings` before the newest.
@@ -374,7 +412,7 @@ class Session:
             "round": {"learned": self._learned, "games": [list(game) for game in self._games]},
             "generators": {name: rng.bit_generator.state for name, rng in self.generators.items()},
             "torch_generators": {n: rng.get_state().numpy().tobytes() for n, rng in self.torch_generators.items()},
-            "streams": [stream.state_dict() for stream in self.rollout.streams],
+            **({"streams": games_of(self.rollout.streams)} if self.remote is None else self.remote.state_dict()),
             "diagnostics": {
                 "play": self.play.state_dict(),
                 "fresh_std": self.fresh_std,
@@ -389,8 +427,8 @@ class Session:
 
         If the environment cannot be brought where it was, a new game begins and `mismatch` says why.
         """
-        if len(state["streams"]) != len(self.rollout.streams):
-            raise ValueError(f"it has {len(state['streams'])} environments, the run {len(self.rollout.streams)}")
+        if (count := len(state["replay"]["streams"])) != self.config.streams:
+            raise ValueError(f"it has {count} environments, the run {self.config.streams}")
         self.learner.load_state_dict(state["learner"])
         self.replay.load_state_dict(state["replay"])
         counters = [state[name] for name in ("history", "step", "iteration")]
@@ -410,13 +448,12 @@ class Session:
             torch_rng.set_state(torch.frombuffer(bytearray(state["torch_generators"][name]), dtype=torch.uint8))
         if "diagnostics" in state:  # those of versions up to 0.2.0 do not have them
             self._load_diagnostics(state["diagnostics"])
-        for number, (stream, saved) in enumerate(zip(self.rollout.streams, state["streams"], strict=True)):
-            try:
-                stream.load_state_dict(saved)
-            except ReplayMismatch as error:
-                several = f"environment {number}: " if len(self.rollout.streams) > 1 else ""
-                self.mismatch = several + str(error)
-                self._new_game(number, stream)
+        if self.remote is not None:
+            self.remote.load_state_dict(state)
+            return
+        for number, reason, opening in continue_games(self.rollout.streams, state["streams"]):
+            self.mismatch = reason
+            self._open(number, opening)
 
     def _load_diagnostics(self, saved: dict[str, Any]) -> None:
         self.play.load_state_dict(saved["play"])
@@ -424,24 +461,25 @@ class Session:
         if type(self.fresh_std) not in (float, int, type(None)):
             raise ValueError(f"the spread of fresh laws is {str(self.fresh_std)[:40]!r}")
         if probe is not None:
-            states, actions, stream = probe["states"], probe["actions"], self.rollout.streams[0]
-            shown = stream.stack.obs
-            fits = states.shape[1:] == shown.shape and states.dtype == shown.dtype and len(states) > 0
-            legal, masks = probe.get("legal"), (len(states), self.env.spec.actions)
+            states, actions, spec = probe["states"], probe["actions"], self.env.spec
+            fits = states.shape[1:] == spec.obs_shape and states.dtype == spec.frame_dtype and len(states) > 0
+            legal, masks = probe.get("legal"), (len(states), spec.actions)
             if not fits or actions.shape != states.shape[:1] or actions.dtype != np.int64:
                 raise ValueError(f"the probed states are {states.dtype} {states.shape}")
             if legal is not None and not (legal.shape == masks and legal.dtype == np.bool_ and legal.any(-1).all()):
                 raise ValueError(f"the masks of the probed states are {legal.dtype} {legal.shape}")
             self.probe_legal = legal
             self.probe = states, actions
-            if len(stream.memory):
+            if memory := self.learner.online.memory:
                 seen = Sight(states, probe["before"], probe["earned"], probe["memory"])
-                if seen.action.shape != actions.shape or seen.memory.shape != (len(actions), len(stream.memory)):
+                if seen.action.shape != actions.shape or seen.memory.shape != (len(actions), memory):
                     raise ValueError(f"the probed memories are {seen.memory.dtype} {seen.memory.shape}")
                 self.probe = seen, actions
 
     def close(self) -> None:
         self.rollout.close()
+        if self.config.actors:
+            self.env.close()
 
 
 def _as_arrays(states: np.ndarray | Sight, actions: np.ndarray, legal: np.ndarray | None) -> dict[str, np.ndarray]:
@@ -450,51 +488,3 @@ def _as_arrays(states: np.ndarray | Sight, actions: np.ndarray, legal: np.ndarra
     if not isinstance(states, Sight):
         return {"states": states, **found}
     return {"states": states.obs, "before": states.action, "earned": states.reward, "memory": states.memory, **found}
-
-
-def _epsilon(schedule: Schedule, step: int) -> float:
-    """As `epsilon_at` in recipes/recipe.py, which the page uses: it does without PyTorch, and this with fewer files."""
-    initial, least, steps = schedule.epsilon_initial, schedule.epsilon_min, schedule.epsilon_decay_steps
-    if schedule.epsilon_off_steps is not None and step >= schedule.epsilon_off_steps:
-        return 0.0
-    if schedule.epsilon_decay == "geometric" and steps > 1:
-        return float(least + (initial - least) * (1.0 - 1.0 / steps) ** step)
-    return least if schedule.epsilon_decay == "geometric" else linear(step, initial, least, steps)
-
-
-def epsilons(schedule: Schedule, step: int, envs: int) -> list[float]:
-    """ε of each environment of a run at a training step."""
-    epsilon = _epsilon(schedule, step)
-    return [epsilon] if envs == 1 else epsilon_ladder(epsilon, schedule.epsilon_ladder, envs)
-
-
-def env_threads(config: Config) -> int:
-    """How many threads step the environments of a run; overlapping needs one."""
-    return max(config.env_threads, 1) if config.recipe.overlap else config.env_threads
-
-
-def _named(purpose: str, number: int) -> str:
-    """The name of a generator of one environment; that of the first is the same however many there are."""
-    return f"{purpose} {number}" if number else purpose
-
-
-def make_stream(config: Config, number: int) -> Stream:
-    """One environment of a run. All that is random in it comes from the run's seed and its number."""
-    env = make(config.env, config.rules, integer(config.seed, _named("environment", number)))
-    return Stream(env, numpy_generator(config.seed, _named("actions", number)))
-
-
-def _check_alike(streams: Sequence[Stream]) -> None:
-    """Reject environments that one network cannot play."""
-    first = streams[0].env.spec
-    for number, stream in enumerate(streams):
-        if (given := _looks(stream.env.spec)) != (accepted := _looks(first)):
-            raise UserError(
-                f"environment {number} of {len(streams)} has {given}; accepted: {accepted}, as environment 0 of "
-                f"{first.name}"
-            )
-
-
-def _looks(spec: EnvSpec) -> str:
-    masks = " with masks" if spec.masked else ""
-    return f"frames {spec.frame_shape} of {spec.frame_dtype} and {spec.actions} actions{masks}"

@@ -292,8 +292,9 @@ class WatchedRun:
 
     @property
     def envs(self) -> int:
-        """Environments that play in lock-step."""
-        return max(1, min(count(self.config, "recipe", "envs"), MOST_ENVS))
+        """Environments that play, those of all actors together."""
+        own, actors = count(self.config, "recipe", "envs"), max(1, count(self.config, "actors"))
+        return max(1, min(own * actors, MOST_ENVS))
 
     @property
     def epsilons(self) -> list[float] | None:
@@ -304,7 +305,16 @@ class WatchedRun:
         if first is None or last is None or not (0 <= first <= 1 and 0 <= last <= 1 and ladder >= 0):
             return None
         kind, off = text(schedule, "epsilon_decay") or "linear", number(schedule, "epsilon_off_steps")
-        return epsilon_ladder(epsilon_at(max(0, self.steps), first, last, decay, kind, off), ladder, self.envs)
+        now = epsilon_at(max(0, self.steps), first, last, decay, kind, off)
+        if not (actors := count(self.config, "actors")):
+            return epsilon_ladder(now, ladder, self.envs)
+        noisy = entry(self.config, "recipe", "noisy") is True
+        base = None if noisy else number(entry(self.config, "actor"), "epsilon")
+        ladder = number(entry(self.config, "actor"), "epsilon_ladder") or 0.0
+        if not (ladder >= 0 and (base is None or 0 <= base <= 1)):
+            return None
+        each = epsilon_ladder(now if base is None else base, ladder, min(actors, MOST_ENVS))
+        return [value for value in each for _ in range(max(1, count(self.config, "recipe", "envs")))][: self.envs]
 
     def state(self, now: float) -> str:
         """running, finished, failed or stopped."""

@@ -100,7 +100,7 @@ def test_followers_are_told_the_row_of_each_game_and_the_action_taken():
     told = []
 
     def follow(number, transition):
-        row, action, _, step = transition
+        row, action, step = transition.stream, transition.action, transition.step
         before_action = world.batches[-1][row]  # what the game had shown
         told.append((before_action[2], before_action[3], action))
         assert step.frame.tolist() == [before_action[2], before_action[3] + 1]

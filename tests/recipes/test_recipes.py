@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from c2d.agents.learner import epsilons
 from c2d.config import default_config
 from c2d.envs.protocols import PROTOCOLS
 from c2d.envs.spec import EnvSpec
@@ -14,7 +15,6 @@ from c2d.recipes.rows import RECIPES, adapt, find
 from c2d.returns.bellman import greedy_bootstrap
 from c2d.returns.losses import cramer
 from c2d.returns.phi import KINDS
-from c2d.training.session import epsilons
 
 
 def env(family, shape, dtype="uint8"):

@@ -16,7 +16,8 @@ from c2d.envs.minatar import MinAtarEnv
 from c2d.errors import UserError
 from c2d.training import run as run_module
 from c2d.training.process import watchdog
-from c2d.training.session import Session, env_threads
+from c2d.training.session import Session
+from c2d.training.streams import env_threads
 from c2d.types import FinishedGame
 from tests.training.short_runs import UNLIKE, short_config
 from tests.training.test_resume import go, results, saving
@@ -53,7 +54,7 @@ def test_every_stored_transition_is_one_that_its_environment_made(overlap):
     made = [[] for _ in range(3)]  # of each environment: observation, action, reward, end, next observation
     add = session.replay.add
 
-    def adding(action, step, stream):
+    def adding(action, step, stream, _):
         stack = session.rollout.streams[stream].stack
         seen = stack.obs.copy()
         made[stream].append((seen, action, step.reward, step.terminal, stack.followed_by(step.frame)))

@@ -11,7 +11,7 @@ from c2d.envs.trial import NOT_EXACT
 from c2d.runs.checkpoints import Checkpoints
 from c2d.training import run as run_module
 from c2d.training.progress import headline
-from c2d.training.session import make_stream
+from c2d.training.streams import make_stream
 from tests.training import test_resume as resume
 from tests.training.crashed_runs import rewrite
 from tests.training.short_runs import short_config

@@ -11,9 +11,9 @@ import cv2
 import numpy as np
 import pytest
 
+from c2d.agents.learner import epsilons
 from c2d.config import from_json
 from c2d.runs.confined import Root
-from c2d.training.session import epsilons
 from c2d.web.lens import load as load_module
 from c2d.web.lens.connection import LensConnection
 from c2d.web.lens.load import open_agent

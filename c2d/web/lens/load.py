@@ -25,7 +25,7 @@ from c2d.runs import layout
 from c2d.runs.checkpoints import LARGEST_STATE, network_arrays, saved_games
 from c2d.runs.confined import Root, browser_safe
 from c2d.runs.journal import Damaged
-from c2d.training.session import epsilons, make_stream
+from c2d.training.streams import epsilons_of, make_stream
 from c2d.web.watched_run import CHECKPOINT, NEWEST
 
 _LARGEST = 1 << 31  # bytes of weights
@@ -146,12 +146,12 @@ def _saved_games(root: Root, run: str, checkpoint: str, config: Config, arrays: 
     try:
         data = root.read(run, layout.CHECKPOINTS, checkpoint, layout.STATE, limit=LARGEST_STATE)
         history, step, streams = saved_games(data, arrays)
-        if len(streams) != recipe.envs or min(history, step) < 0:
-            raise Damaged(f"{len(streams)} environments after {step} steps are not those of a run of {recipe.envs}")
+        if len(streams) != config.streams or min(history, step) < 0:
+            raise Damaged(f"{len(streams)} environments after {step} steps are not those of a run of {config.streams}")
     except (OSError, Damaged) as error:
         return SavedGames(trouble=f"the games of checkpoint {checkpoint} cannot be read: {error}")
     random = history < recipe.schedule.random_history
-    each = [1.0] * recipe.envs if random else epsilons(recipe.schedule, step, recipe.envs)
+    each = [1.0] * config.streams if random else epsilons_of(config, step)
     return SavedGames([_saved_game(state, epsilon) for state, epsilon in zip(streams, each, strict=True)])
 
 
