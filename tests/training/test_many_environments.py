@@ -283,7 +283,7 @@ def test_unequal_environments_are_rejected(monkeypatch):
 
     monkeypatch.setattr(MinAtarEnv, "__init__", unequal)
     with pytest.raises(
-        UserError, match=r"environment 2 of 3 has frames .* and 4 actions; accepted: .* and 3, as envir"
+        UserError, match=r"environment 2 of 3 has frames .* and 4 actions; accepted: .* and 3 actions, as envir"
     ):
         Session(several(short_config("minatar/breakout", "unused")))
 
