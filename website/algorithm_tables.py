@@ -175,7 +175,7 @@ def every() -> list[str]:
 
 
 def pages() -> list[Path]:
-    return [*sorted((DOCS / "algorithms").glob("*.md")), DOCS / "btr.md", DOCS / "recurrent.md"]
+    return [*sorted((DOCS / "algorithms").glob("*.md")), DOCS / "btr.md"]
 
 
 def _rows_of(page: Path) -> list[str]:
