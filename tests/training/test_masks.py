@@ -22,7 +22,7 @@ from c2d.evaluation.play import PlaySettings, evaluate, play, random_scores
 from c2d.evaluation.prediction_log import PredictionLog
 from c2d.evaluation.risk import MEAN, criterion
 from c2d.nets.scales import RunningScale
-from c2d.recipes.parts import Gru
+from c2d.recipes.parts import Gru, Munchausen
 from c2d.returns.bellman import CLIPPED_DOUBLE, DOUBLE, GREEDY, BootstrapLaws, backup, greedy, munchausen, q_values
 from c2d.returns.phi import identity
 from c2d.runs.confined import Root
@@ -150,6 +150,18 @@ def test_scale_and_action_gap_are_those_of_legal_actions():
     assert metrics["action_gap"].item() == pytest.approx(np.mean(gaps)) and len(gaps) < 6
     alone = diagnose(law, action, target, identity(), None, torch.eye(4).bool()[[0] * 6])
     assert alone["action_gap"].item() == 0.0
+
+
+def test_an_update_measures_the_scale_of_legal_actions():
+    config = short_config("toy/masked", "unused")
+    session = Session(replace(config, recipe=replace(config.recipe, bootstrap=Munchausen(scale="running"))))
+    session.fill_history()
+    batch, learner = session.replay.sample(32, np.random.default_rng(0)), session.learner
+    q = q_values(learner.online(batch.obs, "act"), learner.phi).detach().numpy()
+    learner.losses(batch)
+    spreads = [row[mask].std() for row, mask in zip(q, batch.legal.numpy(), strict=True)]
+    assert learner.online.scale.value.item() == pytest.approx(np.mean(spreads), rel=1e-4)
+    session.close()
 
 
 # ------------------------------------------------------------------------------ play: the toy rejects illegal actions
@@ -309,5 +321,7 @@ def test_a_run_begun_without_masks_continues_without_them(tmp_path, monkeypatch)
     monkeypatch.setattr(Masked, "gives", True)
     resumed = go(config)
     assert resumed.digests == wanted and "without" in " ".join(resumed.notices)
-    assert not open_run(tmp_path / "run", name).make_env(0).spec.masked and make(name, None, 0).spec.masked
-    assert not open_agent(Root(tmp_path), "run", "weights", (name,)).make_env(0).spec.masked
+    assert make(name, None, 0).spec.masked
+    for run in ("straight", "run"):
+        assert not open_run(tmp_path / run, name).make_env(0).spec.masked
+        assert not open_agent(Root(tmp_path), run, "weights", (name,)).make_env(0).spec.masked
