@@ -32,6 +32,7 @@ from c2d.web.lens.load import open_agent
 from c2d.web.lens.messages import unpack
 from c2d.web.lens.player import Player
 from tests.envs.user_envs import Masked
+from tests.training.actors_in_process import InProcess, actors_config, train_with
 from tests.training.short_runs import short_config
 from tests.training.test_resume import go, results, saving
 
@@ -268,6 +269,13 @@ def test_training_never_takes_an_illegal_action(epsilon, envs, core):
     session.finish_iteration()
     assert session.probe_legal is not None and all(session.probe_legal[np.arange(64), session.probe[1]])
     session.close()
+
+
+def test_actors_in_other_processes_play_by_masks_and_send_them(tmp_path, monkeypatch):
+    config = actors_config("toy/masked", tmp_path / "run", iterations=1)
+    seen, result = train_with(InProcess(), config, monkeypatch)
+    batch = seen.session.replay.sample(100, np.random.default_rng(0))
+    assert result.state == "finished" and torch.equal(batch.legal, torch.from_numpy(LEGAL)[states_of(batch.obs)])
 
 
 @pytest.fixture(scope="module")
