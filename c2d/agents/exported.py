@@ -9,9 +9,10 @@ from __future__ import annotations
 import io
 import json
 import logging
+import math
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,13 +29,16 @@ from c2d.files import check_destination, write_atomically
 if TYPE_CHECKING:
     from c2d.agents.agent import Agent
 
-INPUT = "observation"  # [B, *obs] u8 or f32, as `FrameStack` has them
+INPUTS = ("observation",)  # [B, *obs] u8 or f32, as `FrameStack` has them
 OUTPUTS = ("expected_returns", "returns", "probabilities")  # [B, A], and atoms with their probabilities: [B, A, N]
+# Of a network with a core also what was done before [B] i64 (-1: the episode begins), what it earned [B] f32, and what
+# is remembered [B, K] f32 (zeros when the episode begins); and what is remembered then.
+MORE_INPUTS, MORE_OUTPUTS = ("last_action", "last_reward", "memory"), ("next_memory",)
 OLDEST_OPSET = 13
 _BATCHES = (1, 5)  # that are compared; the network is exported with another
 _TOLERANCE = 1e-3  # of 1 plus the largest return, and of probabilities
 
-Run = Callable[[np.ndarray], list[np.ndarray]]
+Run = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 
 
 class Agreement(NamedTuple):
@@ -43,25 +47,32 @@ class Agreement(NamedTuple):
     returns: float  # largest absolute difference, expected returns included
     scale: float  # largest absolute return
     probabilities: float  # largest absolute difference
+    memory: float = 0.0  # largest absolute difference of what is remembered
 
     def line(self) -> str:
         return (
             f"largest difference from PyTorch: {self.returns:.2g} in returns of up to {self.scale:.4g}, "
-            f"{self.probabilities:.2g} in probabilities"
+            f"{self.probabilities:.2g} in probabilities" + (f", {self.memory:.2g} in memory" if self.memory else "")
         )
 
 
 class Acting(nn.Module):
-    """[B, *obs] -> expected real returns [B, A], atoms as real returns and their probabilities [B, A, N]"""
+    """Inputs -> expected real returns [B, A], atoms as real returns and probabilities [B, A, N]; then memory [B, K]."""
 
     def __init__(self, agent: Agent) -> None:
         super().__init__()
         self.network, self.phi = agent.network, agent.phi
 
-    def forward(self, observation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        law = self.network(observation, "act")
+    def forward(self, observation: Tensor, *remembered: Tensor) -> tuple[Tensor, ...]:
+        after: tuple[Tensor, ...] = ()
+        if remembered:
+            action, reward, memory = remembered
+            law, memory = self.network.step(observation, action, reward, memory)
+            after = (memory.detach(),)
+        else:
+            law = self.network(observation, "act")
         returns, probabilities = self.phi.back(law.atoms).detach(), law.log_probs.exp().detach()
-        return (probabilities * returns).sum(-1), returns, probabilities
+        return (probabilities * returns).sum(-1), returns, probabilities, *after
 
 
 def export_onnx(agent: Agent, path: Path, opset: int | None = None) -> Agreement:
@@ -70,7 +81,7 @@ def export_onnx(agent: Agent, path: Path, opset: int | None = None) -> Agreement
     agent = _on_cpu(agent)
     with _quiet():
         data = _onnx_bytes(agent, opset)
-        compared = compare(agent, _onnx_session(data, opset), f"{path}, an ONNX model,")
+        compared = compare(agent, _onnx_session(data, opset, *names_of(agent)), f"{path}, an ONNX model,")
     _write(path, data)
     return compared
 
@@ -103,9 +114,9 @@ def export_torch(agent: Agent, path: Path) -> Agreement:
         except Exception as error:  # of PyTorch's exporter, which has no class of errors
             raise UserError(f"torch.export cannot save this network: {_first_line(error)}") from None
 
-        def run(obs: np.ndarray) -> list[np.ndarray]:
+        def run(given: Sequence[np.ndarray]) -> list[np.ndarray]:
             with torch.inference_mode():
-                return [part.numpy() for part in program(torch.from_numpy(obs))]
+                return [part.numpy() for part in program(*map(torch.from_numpy, given))]
 
         compared = compare(agent, run, f"{path}, an exported program,")
     _write(path, data)
@@ -131,7 +142,9 @@ def facts(agent: Agent) -> dict[str, Any]:
         "c2d": __version__,
         "environment": spec.name,
         "actions": list(spec.action_names),
-        INPUT: {"type": spec.frame_dtype, "shape": ["batch", *spec.obs_shape], "frames": spec.stack},
+        "observation": {"type": spec.frame_dtype, "shape": ["batch", *spec.obs_shape], "frames": spec.stack},
+        **({"memory": agent.actor.memory} if agent.remembers else {}),
+        **({"masked": True} if spec.masked else {}),
         "gamma": recipe.schedule.gamma,
         "n_step": recipe.n_step,
         "clip_reward": recipe.clip_reward,
@@ -141,18 +154,14 @@ def facts(agent: Agent) -> dict[str, Any]:
 
 def exported_program(agent: Agent) -> Any:
     """The acting pass as a graph of plain operations, for batches of any size."""
-    if getattr(agent.network, "memory", 0):
-        raise UserError(
-            "this network remembers earlier steps (--core), and its state is no input of an exported file yet; "
-            "accepted: networks without a core"
-        )
     if not agent.finite():
         raise UserError("the network has weights that are not finite (training diverged): it is not exported")
-    example = torch.from_numpy(_observations(agent, 3))
-    batch = torch.export.Dim("batch", min=1)
+    example = tuple(map(torch.from_numpy, made_up(agent, 3)))
+    batch = {0: torch.export.Dim("batch", min=1)}
+    shapes = {"observation": batch, **({"remembered": (batch,) * len(MORE_INPUTS)} if agent.remembers else {})}
     try:
         with torch.no_grad():
-            return torch.export.export(Acting(agent), (example,), dynamic_shapes={INPUT: {0: batch}})
+            return torch.export.export(Acting(agent), example, dynamic_shapes=shapes)
     except Exception as error:
         own = "a part of your own must be made of operations of PyTorch that do not depend on values"
         raise UserError(f"torch.export cannot read this network: {_first_line(error)}; accepted: {own}") from None
@@ -162,38 +171,50 @@ def compare(agent: Agent, run: Run, what: str) -> Agreement:
     """Largest differences on random observations, in batches of several sizes. UserError if they are not small."""
     acting, worst = Acting(agent), Agreement(0.0, 0.0, 0.0)
     for size in _BATCHES:
-        obs = _observations(agent, size)
+        given = made_up(agent, size)
         with torch.inference_mode():
-            wanted = [part.numpy() for part in acting(torch.from_numpy(obs))]
-        found = run(obs)
+            wanted = [part.numpy() for part in acting(*map(torch.from_numpy, given))]
+        found = run(given)
         apart = [float(np.abs(a - b).max()) if a.shape == b.shape else np.inf for a, b in zip(found, wanted)]  # noqa: B905
         scale = max(float(np.abs(part).max()) for part in wanted[:2])
-        pairs = zip(worst, (max(apart[:2]), scale, apart[2]), strict=True)
+        pairs = zip(worst, (max(apart[:2]), scale, *apart[2:], 0.0), strict=False)
         worst = Agreement(*(float(np.maximum(a, b)) for a, b in pairs))  # NaN stays
-    if not (worst.returns <= _TOLERANCE * (1 + worst.scale) and worst.probabilities <= _TOLERANCE):
+    close = max(worst.probabilities, worst.memory) <= _TOLERANCE  # NaN is not
+    if not (worst.returns <= _TOLERANCE * (1 + worst.scale) and close and not math.isnan(worst.memory)):
         raise UserError(f"{what} does not agree with the network and is not written; {worst.line()}")
     return worst
 
 
-def _observations(agent: Agent, count: int) -> np.ndarray:
-    """Random ones: bytes (zeros and ones in MinAtar), or numbers of a standard normal distribution."""
+def made_up(agent: Agent, count: int) -> list[np.ndarray]:
+    """Inputs by chance: bytes (zeros and ones in MinAtar), or numbers of a standard normal distribution."""
     rng, spec = np.random.default_rng(count), agent.spec
     shape = (count, *spec.obs_shape)
     if spec.frame_dtype == "uint8":
-        return rng.integers(2 if spec.family == "minatar" else 256, size=shape, dtype=np.uint8)
-    return rng.standard_normal(shape, dtype=np.float32)
+        obs: np.ndarray = rng.integers(2 if spec.family == "minatar" else 256, size=shape, dtype=np.uint8)
+    else:
+        obs = rng.standard_normal(shape, dtype=np.float32)
+    if not agent.remembers:
+        return [obs]
+    normal = (rng.standard_normal(size, dtype=np.float32) for size in ((count,), (count, agent.actor.memory)))
+    return [obs, rng.integers(-1, spec.actions, size=count), *normal]
+
+
+def names_of(agent: Agent) -> tuple[list[str], list[str]]:
+    """Of the inputs and outputs."""
+    more = agent.remembers
+    return [*INPUTS, *(MORE_INPUTS if more else ())], [*OUTPUTS, *(MORE_OUTPUTS if more else ())]
 
 
 # ------------------------------------------------------------------------------------------------------------- ONNX
 
 
 def _onnx_bytes(agent: Agent, opset: int | None) -> bytes:
-    program = exported_program(agent)
+    program, (inputs, outputs) = exported_program(agent), names_of(agent)
     try:
         made: Any = torch.onnx.export(
             program,
-            input_names=[INPUT],
-            output_names=list(OUTPUTS),
+            input_names=inputs,
+            output_names=outputs,
             opset_version=opset,
             dynamo=True,
             external_data=False,
@@ -230,7 +251,7 @@ def _onnx_trouble(error: BaseException) -> str:
     return f"ONNX cannot express this network: {_first_line(error)}"
 
 
-def _onnx_session(data: bytes, opset: int | None) -> Run:
+def _onnx_session(data: bytes, opset: int | None, inputs: list[str], outputs: list[str]) -> Run:
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(4)
@@ -243,7 +264,7 @@ def _onnx_session(data: bytes, opset: int | None) -> Run:
                 f"--opset is {opset}, which ONNX Runtime {version} does not run; accepted: a lower one"
             ) from None
         raise UserError(f"ONNX Runtime does not run this model: {_first_line(error)}") from None
-    return lambda obs: list(session.run(list(OUTPUTS), {INPUT: obs}))
+    return lambda given: list(session.run(outputs, dict(zip(inputs, given, strict=True))))
 
 
 # ---------------------------------------------------------------------------------------------------------- the rest

@@ -34,6 +34,9 @@ class ExportOptions:
     """Write a directory with weights, settings and a model card (README.md), to be put on a hub."""
     overwrite: bool = False
     """Replace the files of an earlier export in the directory of --hub."""
+    weights: str = "newest"
+    """Which weights: newest; best, as c2d train --keep-best keeps them; or the training steps behind one that the run
+    has kept (--checkpoint.keep-weights)."""
     phi: str | None = None
     """Your own φ, my_package.my_module:my_phi, must be named here if the run uses it."""
     trust: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
@@ -56,7 +59,8 @@ def main(arguments: Sequence[str]) -> None:
 
     for name in (*chosen.trust, chosen.phi or ""):
         trust(name)
-    for made in export(chosen.run, chosen.onnx, chosen.torch_export, chosen.hub, chosen.opset, chosen.overwrite):
+    outputs = (chosen.onnx, chosen.torch_export, chosen.hub)
+    for made in export(chosen.run, *outputs, chosen.opset, chosen.overwrite, chosen.weights):
         print(f"written: {made.path}")
         if made.comparison is not None:
             print(f"  {made.comparison.line()}")

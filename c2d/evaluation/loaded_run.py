@@ -139,11 +139,8 @@ def open_run(
         require_trusted_env(config.env, env, rules=config.rules)
     if cap_steps is not None:
         config = replace(config, rules=replace(config.rules, cap_steps=cap_steps))
-    steps, iterations = _trained(run_dir)
     agent = load(path, device, weights)
-    if weights != "newest":
-        steps = _steps_behind(run_dir, weights)
-        iterations = None if steps is None else steps // config.recipe.schedule.steps_per_iteration
+    steps, iterations = _behind(run_dir, config, weights)
     name = resolve(config.env if env is None else env).canonical
     if name != config.env and isinstance(config.rules, GymRules):  # they are arguments of the other one
         config = replace(config, rules=replace(config.rules, env_kwargs=()))
@@ -152,11 +149,20 @@ def open_run(
     return LoadedRun(run_dir, config, agent, name, steps, iterations)
 
 
-def open_for_reading(path: str | os.PathLike[str]) -> LoadedRun:
+def open_for_reading(path: str | os.PathLike[str], weights: str | int = "newest") -> LoadedRun:
     """Read a run whose environment is not to be played, and so is neither imported nor installed."""
     run_dir = _directory(path)
     config = _config(run_dir)
-    return LoadedRun(run_dir, config, load(path), config.env, *_trained(run_dir))
+    agent = load(path, weights=weights)
+    return LoadedRun(run_dir, config, agent, config.env, *_behind(run_dir, config, weights))
+
+
+def _behind(run_dir: RunDir, config: Config, weights: str | int) -> tuple[int | None, int | None]:
+    """Steps and iterations of training behind these weights."""
+    if weights == "newest":
+        return _trained(run_dir)
+    steps = _steps_behind(run_dir, weights)
+    return steps, None if steps is None else steps // config.recipe.schedule.steps_per_iteration
 
 
 def _directory(path: str | os.PathLike[str]) -> RunDir:

@@ -25,6 +25,7 @@ from c2d.evaluation.statistics import bootstrap_interval
 from c2d.files import LINES, kind_of, names_inside, read_text, write_atomically, write_json
 from c2d.formatting import plural, printable
 from c2d.runs.layout import RunDir
+from c2d.training.run import Result
 
 CARD = "README.md"
 _GAMES = 100  # the last ones of training that are summarized
@@ -39,18 +40,20 @@ class Exported(NamedTuple):
 
 
 def export(
-    run: str | os.PathLike[str],
+    run: str | os.PathLike[str] | Result,
     onnx: str | os.PathLike[str] | None = None,
     torch_export: str | os.PathLike[str] | None = None,
     hub: str | os.PathLike[str] | None = None,
     opset: int | None = None,
     overwrite: bool = False,
+    weights: str | int = "newest",
 ) -> list[Exported]:
     """Write a trained agent as an ONNX model, as a program of torch.export, or as a directory with a model card.
 
-    Returns what was written, and how far each model is from PyTorch on random observations.
+    Returns what was written, and how far each model is from PyTorch on random observations. `weights` are those of
+    `c2d.load`: "newest", "best", or the training steps behind one that the run kept.
     """
-    subject = open_for_reading(run)
+    subject = open_for_reading(run.run_dir.path if isinstance(run, Result) else run, weights)
     if not subject.agent.finite():
         raise UserError(
             f"{subject.run_dir.path} has weights that are not finite (training diverged): nothing to export"
@@ -139,7 +142,7 @@ def model_card(subject: LoadedRun) -> str:
         _introduction(subject),
         "## Scores",
         *_scores(subject, played),
-        *_calibration(played),
+        *_calibration(_of_this_agent(subject, played)),
         "## Use",
         *_use(subject),
         "## Rules",
@@ -165,6 +168,12 @@ def evaluations(run: RunDir) -> list[dict[str, Any]]:
     return found
 
 
+def _of_this_agent(subject: LoadedRun, played: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Evaluations of these weights on the environment of training."""
+    env, steps = subject.config.env, subject.steps
+    return [record for record in played if record["env"] == env and record.get("steps") == steps]
+
+
 def _title(subject: LoadedRun) -> str:
     return _text(f"{subject.config.recipe_name} on {subject.config.env}")
 
@@ -175,7 +184,7 @@ def _header(subject: LoadedRun, played: list[dict[str, Any]]) -> str:
     lines = ["---", "library_name: c2d", "pipeline_tag: reinforcement-learning", "tags:"]
     tags = ["reinforcement-learning", "distributional-reinforcement-learning", "c2d", subject.config.recipe_name, env]
     lines += [f"- {_quoted(tag)}" for tag in dict.fromkeys(tags)]
-    own = [record for record in played if record["env"] == env]
+    own = _of_this_agent(subject, played)
     if own:
         newest = own[-1]["summary"]
         interval = newest.get("interval")
@@ -214,7 +223,7 @@ def _scores(subject: LoadedRun, played: list[dict[str, Any]]) -> list[str]:
         rows += [_row(record) for record in played[-_SHOWN:]]
         parts.append("\n".join(rows))
         family, _, key = subject.config.env.partition("/")
-        own = [record for record in played if record["env"] == subject.config.env]
+        own = _of_this_agent(subject, played)
         if family == "atari" and own and (score := human_normalized(key, own[-1]["summary"]["mean"])) is not None:
             parts.append(f"Human-normalized score of the newest evaluation: {score:.3f} (0: random play, 1: a human).")
     else:

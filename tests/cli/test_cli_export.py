@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 import c2d
@@ -169,3 +170,19 @@ def test_bad_input_is_one_line(trained, tmp_path, monkeypatch, capsys, words, me
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_other_weights_than_the_newest(run, tmp_path, capsys):
+    assert main(["export", str(run), "--hub", str(tmp_path / "hub"), "--weights", "best"]) == 2
+    assert "holds no best weights: c2d train --eval-every N --keep-best keeps them" in capsys.readouterr().err
+    (run / "weights").mkdir()
+    kept = run / "weights" / "000000000020.safetensors"
+    agent = c2d.load(run)
+    with torch.no_grad():
+        next(agent.network.parameters()).add_(1.0)
+    kept.write_bytes(agent.to_bytes())
+    c2d.export(run, hub=tmp_path / "hub", weights=20)
+    assert (tmp_path / "hub" / "weights.safetensors").read_bytes() == kept.read_bytes()
+    assert json.loads((tmp_path / "hub" / "summary.json").read_text())["steps"] == 20
+    header, text = header_of(tmp_path / "hub" / "README.md")  # the evaluation was of others
+    assert "model-index" not in header and "## Calibration" not in text and "| 40 | 3 |" in text

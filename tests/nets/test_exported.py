@@ -13,11 +13,12 @@ from torch._subclasses import FakeTensorMode
 
 from c2d.agents.agent import Agent
 from c2d.agents.build import build_network
-from c2d.agents.exported import INPUT, OUTPUTS, Acting, Agreement, compare, exported_program
+from c2d.agents.exported import OUTPUTS, Acting, Agreement, compare, exported_program, made_up
 from c2d.envs.spec import EnvSpec
 from c2d.errors import UserError
+from c2d.recipes.parts import Gru, Lstm
 from c2d.recipes.rows import RECIPES, adapt, find
-from c2d.types import Phi
+from c2d.types import Phi, Sight
 
 ENVS = {
     "minatar": EnvSpec("minatar/breakout", "minatar", (4, 10, 10), "uint8", 1, 3, 1, ("NOOP", "LEFT", "RIGHT")),
@@ -25,9 +26,10 @@ ENVS = {
 }
 
 
-def agent_of(recipe="c2d", env="minatar", seed=0, **head):
+def agent_of(recipe="c2d", env="minatar", seed=0, core=None, **head):
     spec = ENVS[env]
     row = adapt(find(recipe), spec)
+    row = row if core is None else replace(row, core=core)
     row = replace(row, head=replace(row.head, hidden=16, **head))
     network = build_network(row, spec, torch.Generator().manual_seed(seed))
     with torch.no_grad():  # statistics and noise that an export must not leave out, or take in
@@ -43,15 +45,8 @@ def observations(agent, count, seed=7):
 
 
 def _network(recipe):
-    return (
-        recipe.encoder,
-        recipe.head,
-        recipe.phi,
-        recipe.dueling,
-        recipe.dueling_hidden,
-        recipe.noisy,
-        recipe.layer_norm,
-    )
+    style = recipe.dueling, recipe.dueling_hidden, recipe.noisy, recipe.layer_norm
+    return recipe.encoder, getattr(recipe.core, "hidden", None), recipe.core.__class__, recipe.head, recipe.phi, style
 
 
 # Of the recipes with the same network the first.
@@ -61,21 +56,47 @@ NETWORKS = tuple({str(_network(recipe)): name for name, recipe in reversed(RECIP
 @pytest.mark.parametrize("recipe", NETWORKS)
 def test_every_recipe_can_be_exported_and_traced(recipe):
     """For any batch, whatever the example was; the outputs are those of the agent."""
-    agent = agent_of(recipe)
+    check_program_and_trace(agent_of(recipe))
+
+
+def test_networks_that_remember_can_be_exported_and_traced():
+    check_program_and_trace(agent_of("dqn", core=Gru(hidden=16, feed="nothing")))
+
+
+def check_program_and_trace(agent):
     program = exported_program(agent).module()
     with torch.no_grad(), pytest.warns():  # torch.jit is deprecated
-        traced = torch.jit.trace(Acting(agent), (torch.from_numpy(observations(agent, 2, seed=1)),), check_trace=False)
+        traced = torch.jit.trace(Acting(agent), tuple(map(torch.from_numpy, made_up(agent, 2))), check_trace=False)
     for count in (1, 6):
-        obs = observations(agent, count)
+        given = made_up(agent, count)
+        tensors = [torch.from_numpy(part) for part in given]
         with torch.inference_mode():
-            wanted = Acting(agent)(torch.from_numpy(obs))
-            for found in (program(torch.from_numpy(obs)), traced(torch.from_numpy(obs))):
+            wanted = Acting(agent)(*tensors)
+            for found in (program(*tensors), traced(*tensors)):
                 for mine, other in zip(wanted, found, strict=True):
                     torch.testing.assert_close(other, mine, rtol=1e-4, atol=1e-4)
-    law = agent.distribution(obs)
+    law = agent.distribution(Sight(*given) if agent.remembers else given[0])
     np.testing.assert_allclose(wanted[0].numpy(), law.mean, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(np.sort(wanted[1].numpy(), -1), law.returns, rtol=1e-5, atol=1e-5)
-    assert (wanted[0].argmax(-1).numpy() == agent.act(obs)).all()
+    if not agent.remembers:
+        assert (wanted[0].argmax(-1).numpy() == agent.act(*given)).all()
+
+
+def test_an_onnx_model_that_remembers_plays_as_the_agent_does(tmp_path):
+    """Step by step: what it remembers is given back to it."""
+    agent, path = agent_of("dqn", "vector", core=Lstm(hidden=16)), tmp_path / "policy.onnx"
+    assert agent.export_onnx(path).memory < 1e-5
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    assert [given.name for given in session.get_inputs()] == ["observation", "last_action", "last_reward", "memory"]
+    memory, action, reward = np.zeros((2, 32), np.float32), np.array([-1, -1]), np.zeros(2, np.float32)
+    for step in range(3):
+        obs = 10 * observations(agent, 2, seed=step)
+        given = {"observation": obs, "last_action": action, "last_reward": reward, "memory": memory}
+        expected, _, _, memory = session.run([*OUTPUTS, "next_memory"], given)
+        np.testing.assert_allclose(expected, agent.distribution(obs, reward).mean, rtol=1e-4, atol=1e-5)
+        action = agent.act(obs, reward=reward)
+        assert (action == expected.argmax(-1)).all()
+        reward = np.array([0.5, -2.0], np.float32) * step
 
 
 @pytest.mark.parametrize("recipe", ["c2d", "rainbow-c2d-full", "munchausen-iqn"])
@@ -102,7 +123,7 @@ def test_onnx_is_what_the_agent_says(tmp_path):
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     for count in (1, 7):
         obs = observations(agent, count)
-        expected, returns, probabilities = session.run(list(OUTPUTS), {INPUT: obs})
+        expected, returns, probabilities = session.run(list(OUTPUTS), {"observation": obs})
         law = agent.distribution(obs)
         np.testing.assert_allclose(expected, law.mean, rtol=1e-3, atol=1e-3)
         np.testing.assert_allclose(np.sort(returns, -1), law.returns, rtol=1e-3, atol=1e-3)
@@ -115,8 +136,8 @@ def test_onnx_is_what_the_agent_says(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["policy.onnx"]
 
 
-@pytest.mark.parametrize("recipe", [name if name == "fqf" else pytest.param(name, marks=pytest.mark.compiler)
-                                    for name in RECIPES])  # fmt: skip
+@pytest.mark.compiler
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_onnx_of_every_recipe(recipe, tmp_path):
     agent = agent_of(recipe, "vector")
     compared = agent.export_onnx(tmp_path / "policy.onnx")
@@ -129,26 +150,26 @@ def test_exported_programs_are_read_by_pytorch(tmp_path):
     extra = {"c2d.json": ""}
     program, obs = torch.export.load(path, extra_files=extra).module(), observations(agent, 9)
     np.testing.assert_allclose(program(torch.from_numpy(obs))[0], agent.distribution(obs).mean, rtol=1e-4, atol=1e-4)
-    assert json.loads(extra["c2d.json"])[INPUT] == {"type": "float32", "shape": ["batch", 8], "frames": 2}
+    assert json.loads(extra["c2d.json"])["observation"] == {"type": "float32", "shape": ["batch", 8], "frames": 2}
 
 
 def test_a_file_that_disagrees_is_not_written(tmp_path, monkeypatch):
     agent, path = agent_of("dqn", "vector"), tmp_path / "policy.pt2"
     path.write_text("mine")
 
-    def wrong(obs, error):
+    def wrong(given, error):
         with torch.inference_mode():
-            parts = [part.numpy().copy() for part in Acting(agent)(torch.from_numpy(obs))]
+            parts = [part.numpy().copy() for part in Acting(agent)(*map(torch.from_numpy, given))]
         parts[0][0, 0] += error
         return parts
 
-    assert compare(agent, lambda obs: wrong(obs, 1e-5), "it").returns == pytest.approx(1e-5, rel=0.1)
+    assert compare(agent, lambda given: wrong(given, 1e-5), "it").returns == pytest.approx(1e-5, rel=0.1)
     for error in (0.1, np.nan):
         with pytest.raises(UserError, match="does not agree with the network and is not written; largest"):
-            compare(agent, lambda obs, error=error: wrong(obs, error), "it")
+            compare(agent, lambda given, error=error: wrong(given, error), "it")
     with pytest.raises(UserError, match="does not agree"):
-        compare(agent, lambda obs: [part[:, :1] for part in wrong(obs, 0.0)], "it")
-    monkeypatch.setattr("c2d.agents.exported.compare", lambda *_: compare(agent, lambda obs: wrong(obs, 1.0), "it"))
+        compare(agent, lambda given: [part[:, :1] for part in wrong(given, 0.0)], "it")
+    monkeypatch.setattr("c2d.agents.exported.compare", lambda *_: compare(agent, lambda given: wrong(given, 1.0), "it"))
     with pytest.raises(UserError, match="does not agree"):
         agent.export_torch(path)
     assert path.read_text() == "mine" and len(list(tmp_path.iterdir())) == 1
