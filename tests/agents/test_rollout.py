@@ -208,7 +208,7 @@ def test_while_a_transition_is_handed_out_its_stack_shows_what_was_acted_on():
     rollout, policy = rollout_of([Stub(0, 3), Stub(1, 4)]), Policy()
     rollout.choose = policy
     for _ in range(9):
-        for stream, action, random, step in rollout.step(0.0):
+        for stream, action, random, step, *_ in rollout.step(0.0):
             seen = rollout.streams[stream].stack.obs
             assert seen.tolist() == policy.batches[-1][stream].tolist() and action == seen[-1] % 5 and not random
             assert rollout.streams[stream].stack.followed_by(step.frame)[-1] == seen[-1] + 1  # even if it ended
