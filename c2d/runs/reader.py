@@ -7,6 +7,7 @@ and named by its number. Nothing read here is executed. Needs neither PyTorch no
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -314,13 +315,18 @@ def canonical_records(file: Path) -> bytes:
 
 def read_evaluations(path: Path, most: float = float("inf")) -> list[dict[str, Any]]:
     """Evaluations that a run made while training, up to a number of steps; lines that are none are left out."""
+    return [record for record in evaluations_in(LineReader(Root(path), layout.EVALUATED)) if record["steps"] <= most]
+
+
+def evaluations_in(lines: LineReader) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     try:
-        for _, line in LineReader(Root(path), layout.EVALUATED).read_all():
-            with suppress(ValueError, KeyError, TypeError):
+        for _, line in lines.read_all():
+            with suppress(ValueError, KeyError, TypeError, OverflowError):
                 record = parse(line)
-                plausible = all(type(record[name]) in (int, float) for name in ("steps", "mean_score"))
-                if plausible and record["steps"] <= most and isinstance(record[MEASURED], dict):
+                numbers = [record[name] for name in ("steps", "mean_score", "games", "epsilon")]
+                plausible = all(type(value) in (int, float) and math.isfinite(value) for value in numbers)
+                if plausible and isinstance(record[MEASURED], dict):
                     found.append(record)
     except OSError:
         return []

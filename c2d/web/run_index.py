@@ -15,9 +15,10 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from c2d.config import flat
+from c2d.files import SMALL
 from c2d.runs import layout
 from c2d.runs.confined import Root, entry, number, text
-from c2d.runs.reader import Budget, LineReader
+from c2d.runs.reader import Budget, LineReader, evaluations_in
 from c2d.runs.records import MEASURED
 from c2d.web.watched_run import MOST_ENVS, NEWEST, Columns, Points, WatchedRun, chart_list, joined
 
@@ -152,7 +153,7 @@ class RunIndex:
             }
 
     def _evaluations(self, run: WatchedRun) -> list[dict[str, Any]]:
-        evaluations = []
+        evaluations = _while_training(self.root, run.name)
         for file in self.root.files(run.name, layout.EVALUATIONS)[-20:]:
             value = run.small(f"{layout.EVALUATIONS}/{file}") if file.endswith(".json") else {}
             if isinstance(value.get("summary"), dict):
@@ -167,6 +168,21 @@ class RunIndex:
             games, run = self._games.setdefault(name, Games(self.root, name)), self.runs[name]
             games.read(Budget(_EPISODES))
             return {**games.answer(), "envs": games.by_environment(run.envs, run.epsilons) if run.envs > 1 else []}
+
+
+def _while_training(root: Root, name: str) -> list[dict[str, Any]]:
+    """The last evaluations that a run made by itself."""
+    info = root.stat(name, layout.EVALUATED)
+    if info is None or info.st_size > SMALL:
+        return []
+    return [
+        {
+            **{key: record[key] for key in ("steps", "epsilon")},
+            "summary": {"games": record["games"], "mean": record["mean_score"]},
+            "risk": None,
+        }
+        for record in evaluations_in(LineReader(root, name, layout.EVALUATED))[-20:]
+    ]
 
 
 class Games:

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import math
 import os
 import socket
 import subprocess
@@ -291,6 +292,22 @@ def test_evaluations_tell_their_criterion(index):
     first, second, third = index.detail("a")["evaluations"]
     assert first["risk"] == {"criterion": "cvar:0.1", "mean": 3.0, "difference": -1.0, "interval": [-2.0, 0.5]}
     assert second["risk"] is None and third["risk"] is None
+
+
+def test_evaluations_while_training_are_told_and_why_a_run_stopped(index):
+    run = make_run(index.root.path / "a")
+    good = {"steps": 50, "games": 3, "epsilon": 0.001, "mean_score": 7.5, "measured": {}}
+    lines = [good, {**good, "steps": "x"}, {**good, "mean_score": math.nan}, 7, {**good, "steps": 90, "epsilon": 0}]
+    (run / "evaluations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"steps"')
+    (run / "summary.json").write_text(json.dumps({"state": "interrupted", "steps": 90, "reason": "good enough"}))
+    (run / "lock").write_text("")
+    index.refresh()
+    detail = index.detail("a")
+    first, second = detail["evaluations"]
+    assert first == {"steps": 50, "epsilon": 0.001, "summary": {"games": 3, "mean": 7.5}, "risk": None}
+    assert (second["steps"], second["epsilon"]) == (90, 0)
+    assert detail["row"]["state"] == "stopped" and detail["row"]["error"] == "good enough"
+    json.dumps(detail, allow_nan=False)
 
 
 def test_a_million_lines_are_read_some_at_a_time_and_other_runs_do_not_wait(index, monkeypatch):

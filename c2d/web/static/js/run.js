@@ -109,7 +109,7 @@ function drawHead() {
     el("a.button", { href: `/?run=${encodeURIComponent(row.id)}` }, "Compare with all runs"),
     detail.report ? el("a.button", { href: `/api/report?run=${encodeURIComponent(row.id)}`, target: "_blank", rel: "noopener" }, "Report") : null,
   ].filter(Boolean));
-  const trouble = (row.reading ? `Its records are still being read: ${row.records.toLocaleString("en-US")} so far.` : "") || row.error || (detail.trouble ? `Its records cannot be read: ${detail.trouble}` : "") || (detail.damaged ? `${lines(detail.damaged)} of its records cannot be read.` : "");
+  const trouble = (row.reading ? `Its records are still being read: ${row.records.toLocaleString("en-US")} so far.` : "") || (row.state === "failed" && row.error) || (detail.trouble ? `Its records cannot be read: ${detail.trouble}` : "") || (detail.damaged ? `${lines(detail.damaged)} of its records cannot be read.` : "");
   byId("trouble").textContent = trouble;
   byId("trouble").classList.toggle("hidden", !trouble);
   const of = (from, name) => from?.[name]?.findLast((value) => value !== null) ?? null;
@@ -162,7 +162,7 @@ function drawLog() {
     return [event.time, "", String(event.event ?? "event")];
   });
   const { summary, machine } = detail;
-  if (summary.state) entries.push([null, summary.state === "failed" ? "bad" : "", `${summary.state} after ${count(summary.steps)} steps${summary.error ? `: ${summary.error}` : ""}`]);
+  if (summary.state) entries.push([null, summary.state === "failed" ? "bad" : "", `${summary.state} after ${count(summary.steps)} steps${summary.error || summary.reason ? `: ${summary.error || summary.reason}` : ""}`]);
   if (detail.damaged) {
     const named = detail.damage.slice(0, 3).map(({ line, reason }) => `line ${line}: ${reason}`).join("; ");
     entries.push([null, "warning", `${lines(detail.damaged)} of its records cannot be read (${named}${detail.damaged > 3 ? "; …" : ""})`]);
@@ -178,7 +178,7 @@ function drawEvaluations() {
   const found = detail.evaluations;
   const node = byId("evaluations");
   if (!found.length) {
-    node.replaceChildren(el("span.soft", {}, "None yet: c2d evaluate plays whole games and saves their scores here."));
+    node.replaceChildren(el("span.soft", {}, "None yet: c2d evaluate, or c2d train --eval-every, plays whole games and saves their scores here."));
     return;
   }
   const range = (low, high) => (typeof low !== "number" ? "–" : `${score(low)} … ${score(high)}`);
