@@ -225,8 +225,6 @@ def _chosen_part(slot: str, part: Any) -> str:
     if name is None:
         accepted = f"the name or the declaration of a part: {', '.join(PARTS[slot])}"
         raise UserError(f"{slot} is {_short(part)}; accepted: {accepted}")
-    if not isinstance(part, str):
-        trust(name)  # passing it is naming it
     return name
 
 

@@ -41,7 +41,7 @@ class PeriodicEvaluation(Observer):
     def begin(self, run: RunView) -> None:
         self._next = (run.step // self.every + 1) * self.every
         before = max((record["steps"] for record in run.evaluations), default=0)
-        if before < run.step and run.step > 0 and run.step % self.every < run.config.recipe.envs:
+        if before < run.step and run.step > 0 and run.step % self.every < run.config.streams:
             self._evaluate(run)  # it was due at the step where the run was stopped
 
     def step(self, run: RunView, games: Sequence[FinishedGame]) -> None:

@@ -16,8 +16,11 @@ from c2d.evaluation.callbacks import KeepBest, PeriodicEvaluation, StopAfter, St
 from c2d.evaluation.loaded_run import open_run
 from c2d.runs.reader import canonical_records, read_evaluations
 from c2d.training.observers import Observer
+from c2d.training.remote_rollout import RemoteRollout
 from c2d.training.run import run
 from c2d.types import GameEnd
+from tests.training.actors_in_process import InProcess, actors_config, train_with
+from tests.training.actors_in_process import Witness as ActorsWitness
 from tests.training.short_runs import short_config
 from tests.training.test_resume import Crash, Witness, go, results, saving
 
@@ -202,3 +205,26 @@ def test_the_time_of_evaluations_is_not_that_of_the_iteration(tmp_path, monkeypa
     run(config(tmp_path / "alone"))
     alone = time.perf_counter() - began
     assert sum(record["measured"]["seconds"] for record in result.records) < max(2 * alone, 0.6)
+
+
+def test_with_actors_on_other_machines_too(tmp_path, monkeypatch):
+    """The learner evaluates; its actors and their environments know nothing of it."""
+    alone, _ = train_with(InProcess(), actors_config("toy/skewed", tmp_path / "alone", envs=2), monkeypatch)
+    watched, updates = ActorsWitness(), []
+
+    class Listen(Observer):
+        def update(self, run, diagnostics):
+            updates.append(diagnostics["loss"])
+
+    asked = [PeriodicEvaluation(100, games=2), KeepBest(), Listen(), watched]
+    transport = InProcess()
+    monkeypatch.setattr(
+        RemoteRollout, "connect", lambda rollout: vars(rollout).update(_transport=transport, _connected=True)
+    )
+    result = run(actors_config("toy/skewed", tmp_path / "run", envs=2), asked)
+    assert watched.found == alone.found
+    names = ("records.jsonl", "episodes.csv", "weights.safetensors")
+    read = [[canonical_records(path / n) if n.endswith("jsonl") else (path / n).read_bytes() for n in names]
+            for path in (tmp_path / "alone", tmp_path / "run")]  # fmt: skip
+    assert read[0] == read[1] and [record["steps"] for record in read_evaluations(tmp_path / "run")] == [100, 200]
+    assert len(updates) == sum(record["updates"] for record in result.records) > 0
