@@ -356,6 +356,8 @@ def _accepted(hint: Any) -> str:
         return ", ".join(map(str, arguments))
     if get_origin(hint) is tuple:
         return {int: "whole numbers", float: "numbers"}.get(arguments[0], "words") + ", separated by blanks"
+    if str in arguments:  # without it the option is unset
+        return _WORDS[str]
     return ", ".join(map(_accepted, arguments)) if arguments else _WORDS.get(hint, "another value")
 
 
