@@ -51,7 +51,8 @@ def test_the_directory_is_an_agent_with_its_card(run, tmp_path, capsys):
     obs = np.full((5, 4), 0.1, np.float32)
     for one, other in zip(c2d.load(run).distribution(obs), c2d.load(hub).distribution(obs), strict=True):
         np.testing.assert_array_equal(one, other)
-    assert str(tmp_path) not in "".join(path.read_text(errors="replace") for path in hub.iterdir())
+    was = json.loads((run / "config.json").read_text())["run_dir"]
+    assert was and was not in "".join(path.read_text(errors="replace") for path in hub.iterdir())
     (evaluation,) = (run / "evaluations").glob("*.json")
     played = json.loads(evaluation.read_text())
     header, text = header_of(hub / "README.md")
