@@ -8,7 +8,7 @@ DOCS := .venv-docs
 PUBLISHED ?= ../shared/data
 
 .DEFAULT_GOAL := help
-.PHONY: docs tutorials help setup quickstart browser test test-published check format bench bench-lens bench-peers bench-environments study-learning study-faults study-server study-minatar study-sweeps study-rates clean test-emulator test-fast test-compiler test-gpu test-install test-versions coverage study-hostile
+.PHONY: docs tutorials help setup quickstart browser test test-published check format bench bench-lens bench-peers bench-environments study-learning study-faults study-actors study-server study-minatar study-sweeps study-rates clean test-emulator test-fast test-compiler test-gpu test-install test-versions coverage study-hostile
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -116,6 +116,9 @@ study-learning: $(READY) ## train CartPole and MinAtar Breakout with default set
 study-faults: $(READY) ## kill and damage runs, fill their disk, measure checkpoints, and write docs/results (about 10 minutes)
 	$(BIN)/python studies/faults.py --kills 150 --out docs/results/faults.md
 	$(BIN)/python studies/checkpoint_cost.py --out docs/results/checkpoints.md
+
+study-actors: $(READY) ## kill actors, nodes and learners on a real Ray, measure 1, 2 and 4 actors, and write docs/results/actors.md (10 minutes)
+	$(BIN)/python studies/actors.py --out docs/results/actors.md
 
 study-server: $(READY) ## put the server and an embedded Ray under load and write docs/results/server.md (about 3 minutes)
 	$(BIN)/python studies/server_faults.py --out docs/results/server.md

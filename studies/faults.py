@@ -262,7 +262,7 @@ def page(rows: list[Row], seconds: float, command: str) -> str:
         *(f"| {row.fault} | {row.tried} | {row.equal} | {row.seen.replace('|', '/')} |" for row in rows),
         "",
         "Equal at the end means that nothing was lost: the steps after the last intact checkpoint were recomputed.",
-        "Further studies: [hostile run directories](hostile.md), "
+        "Further studies: [actors, nodes and learners on Ray](actors.md), [hostile run directories](hostile.md), "
         "[the server and an embedded Ray under load](server.md), [saved and restored games](emulator.md).",
     ]
     return "\n".join(lines) + "\n"
