@@ -39,7 +39,7 @@ PAPER_RATIO, PAPER_SLOTS = 0.8, 4_000_000
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--out", type=Path, default=Path("docs/results/actors.md"))
-    options.add_argument("--steps", type=int, default=400)
+    options.add_argument("--steps", type=int, default=300)
     chosen = options.parse_args()
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="c2d-actors-") as where:
