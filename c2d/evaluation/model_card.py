@@ -317,9 +317,10 @@ def _use(subject: LoadedRun) -> list[str]:
     stacked = f", the last {spec.stack} frames joined along the first axis" if spec.stack > 1 else ""
     names = ", ".join(f"{number} {name}" for number, name in enumerate(spec.action_names))
     actions = f"{spec.actions} actions" + (f" ({_text(names)})" if spec.action_names else "")
+    masked = ", mask=legal" if spec.masked else ""
     return [
         "Weights are safetensors, everything else is JSON: reading them runs no code. `DIR` is this directory.",
-        '```python\nimport c2d\n\nagent = c2d.load("DIR")\naction = agent.act(obs)\n'
+        f'```python\nimport c2d\n\nagent = c2d.load("DIR")\naction = agent.act(obs{masked})\n'
         "law = agent.distribution(obs)  # law.returns and law.probs: one row per action\n```",
         f"```\nc2d evaluate DIR{named} --games 100\n```",
         f"Observations are {observation}{stacked}. {actions[0].upper()}{actions[1:]}. It needs `c2d{extra}`.",

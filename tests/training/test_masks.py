@@ -18,6 +18,7 @@ from c2d.envs.make import make
 from c2d.envs.toy import TOYS
 from c2d.errors import UserError
 from c2d.evaluation.loaded_run import open_run
+from c2d.evaluation.model_card import model_card
 from c2d.evaluation.play import PlaySettings, evaluate, play, random_scores
 from c2d.evaluation.prediction_log import PredictionLog
 from c2d.evaluation.risk import MEAN, criterion
@@ -298,6 +299,7 @@ def test_a_run_is_evaluated_and_watched_with_masks(run):
     path, _ = run
     agent, opened = load(path), open_run(path)
     assert agent.spec.masked and opened.passport["action_masks"] == "used"
+    assert "action = agent.act(obs, mask=legal)" in model_card(opened)
     illegal = [state for state in range(4) if not LEGAL[state, agent.act(np.eye(4, dtype=np.float32)[state])]]
     assert illegal  # the network would choose wrongly
     evaluate(agent, opened.make_env, games=10, epsilon=0.2)
