@@ -152,7 +152,7 @@ def test_capacity_of_nodes(monkeypatch):
     from c2d.sweep import launch
 
     nodes = [{"CPU": 8.0, "GPU": 2.0, "memory": 64e9}, {"CPU": 4.0, "memory": 6e9}]
-    monkeypatch.setattr(launch, "_nodes", lambda: nodes)
+    monkeypatch.setattr(launch, "living_nodes", lambda: nodes)
     assert launch.capacity(SweepOptions(), int(2e9)) == 8 + 3  # the second node has memory for three
     assert launch.capacity(SweepOptions(threads=3), int(2e9)) == 2 + 1
     assert (

@@ -15,7 +15,10 @@ def mdp_of(name):
     return from_dict({s: {a: [*map(tuple, o)] for a, o in enumerate(offer)} for s, offer in enumerate(states)}, GAMMA)
 
 
-@pytest.mark.parametrize("name", toy.TOYS)
+WITH_ALL_ACTIONS = [name for name, world in toy.TOYS.items() if all(all(offer) for offer in world.states)]  # an MDP has
+
+
+@pytest.mark.parametrize("name", WITH_ALL_ACTIONS)
 def test_the_laws_of_every_toy(name):
     """As many iterations as the longest game has steps: T* against the list of all outcomes."""
     mdp = mdp_of(name)
