@@ -35,10 +35,10 @@ browser: ## install Chromium for the browser tests with apt-get, if there is no 
 		|| echo "WARNING: Chromium could not be installed; the browser tests will be SKIPPED. Try: sudo apt-get install chromium"
 
 test: $(READY) browser ## run the test suite (no network, below 5 minutes on 2 cores); installs Chromium with apt-get if there is no browser
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not published and not compiler"
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not published and not compiler"
 
 test-fast: $(READY) ## run the core tests (below 30 seconds): mathematics, networks, replay, learner, names
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m fast
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m fast
 
 test-published: $(READY) ## check against the published data, if they exist (PUBLISHED=DIR)
 	@if test -d "$(PUBLISHED)"; then C2D_PUBLISHED="$(PUBLISHED)" $(BIN)/python -m pytest -m published; \
@@ -60,7 +60,7 @@ test-emulator: $(READY) ## save and restore all 55 Atari games in fresh processe
 	$(BIN)/python studies/emulator.py --out docs/results/emulator.md
 
 coverage: $(READY) browser ## run the test suite and print the share of the package's lines that it covers
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not published and not compiler" --cov=c2d --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not published and not compiler" --cov=c2d --cov-report=term:skip-covered
 
 check: $(READY) ## check format, lint, spelling and types
 	$(BIN)/ruff format --check .

@@ -91,7 +91,8 @@ def short(subject: Subject, path: Path, every_steps: int = 40) -> Config:
         update_period=4, target_period=50, epsilon_decay_steps=100,
     )  # fmt: skip
     head = with_known(config.recipe.head, hidden=16, embedding=16)
-    recipe = replace(config.recipe, schedule=schedule, head=head, envs=subject.envs, overlap=subject.overlap)
+    core = with_known(config.recipe.core, hidden=8, sequence=4, burn_in=3, overlap=2)
+    recipe = replace(config.recipe, schedule=schedule, head=head, core=core, envs=subject.envs, overlap=subject.overlap)
     return replace(config, checkpoint=Checkpointing(every_steps=every_steps, every_minutes=0.0), recipe=recipe)
 
 
@@ -104,6 +105,8 @@ def kills(processes: Processes, count: int, rng: random.Random, where: Path) -> 
     killed = subjects()
     for number, subject in enumerate(killed):
         most = count * (number + 1) // len(killed) - count * number // len(killed)
+        if not most:
+            continue
         rows += kill(processes, subject, most, rng, where)
         equal, tried = (sum(getattr(row, name) for row in rows) for name in ("equal", "tried"))
         print(f"{subject}: {equal} of {tried} equal so far", flush=True)

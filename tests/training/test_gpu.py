@@ -118,8 +118,13 @@ def test_compiled_updates_on_a_gpu_agree_with_plain_ones(device, recipe, mode):
     assert_alike(three_updates(config, device), three_updates(config, device, mode), rtol=1e-2)
 
 
-# What btr-c2d is made of, btr and btr-c2d-munchausen have.
-@pytest.mark.parametrize("recipe", [row for row in UNLIKE if row != "btr-c2d"])
+# One row of each way to draw; the others by `make test-compiler`.
+DRAWS = ("c2d", "fqf", "rainbow-full", "munchausen-iqn")
+
+
+@pytest.mark.parametrize(
+    "recipe", [row if row in DRAWS else pytest.param(row, marks=pytest.mark.compiler) for row in UNLIKE]
+)
 def test_the_compiler_understands_every_row(recipe, monkeypatch):
     """Traced as for the code generator, which is left out: it takes a quarter of a minute for each."""
     config, compiler = short_config("toy/sure", "unused", recipe=recipe), torch.compile
