@@ -54,7 +54,7 @@ def test_traces_and_exports_follow_their_input(env, purpose, tmp_path):
     assert not torch.allclose(wanted[0], atoms(first)[0], rtol=1e-3)
 
 
-@pytest.mark.parametrize("env", ENVS)
+@pytest.mark.parametrize("env", ["minatar", pytest.param("atari", marks=pytest.mark.compiler)])
 @pytest.mark.parametrize("purpose", ["act", "predict"])
 def test_compiled_networks_have_the_same_results_and_gradients(env, purpose):
     """Traced as a compiler does, with no break in the graph; "aot_eager" leaves out the code generator alone."""
