@@ -69,7 +69,7 @@ class Block(NamedTuple):
 
 
 class RemoteActor:
-    """Plays as it is told. One order at a time."""
+    """Plays on request, one request at a time."""
 
     def __init__(self, request: ActorRequest) -> None:
         TRUSTED.update(request.trusted)
@@ -92,10 +92,10 @@ class RemoteActor:
         started, mismatches, failure = time.perf_counter(), [], None
         if weights is not None:
             self.network.load_state_dict({name: torch.tensor(array) for name, array in weights.items()})
-        anew: list[int] = []  # streams whose game could not be continued
+        restarted: list[int] = []  # streams whose game could not be continued
         if order.state is not None:
             for stream, reason, opening in self.load_state_dict(order.state):
-                anew.append(stream)
+                restarted.append(stream)
                 mismatches.append(reason)
                 self._openings[stream] = opening
         if order.fresh:
@@ -105,7 +105,7 @@ class RemoteActor:
             for _ in range(order.skip):
                 list(self._round(order.epsilon))
             if order.skip:  # the learner has what came before, but not of the games that could not be continued
-                self._openings = {stream: self.streams[stream].reset() for stream in anew}
+                self._openings = {stream: self.streams[stream].reset() for stream in restarted}
             for _ in range(order.skip, order.rounds):
                 rounds.append(list(self._round(order.epsilon)))
         except Exception as error:
@@ -144,7 +144,7 @@ class RemoteActor:
         }
 
     def load_state_dict(self, state: State) -> list[tuple[int, str, ResetFrame]]:
-        """Continue from `state`. Of games that cannot be brought back and begin anew: stream, reason, first frame."""
+        """Continue from `state`. Of games that cannot be brought back and begin again: stream, reason, first frame."""
         for stream, saved in zip(self.streams, state["generators"], strict=True):
             stream.rng.bit_generator.state = saved
         self.noise.set_state(torch.frombuffer(bytearray(state["noise"]), dtype=torch.uint8))

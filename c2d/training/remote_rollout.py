@@ -96,7 +96,7 @@ class _Seat:
     started: bool = False  # it has a process
     alive: bool = False  # that has answered
     fresh: bool = True  # asynchronous: new games begin with the next order
-    life: int = 0  # asynchronous: how often it began anew
+    life: int = 0  # asynchronous: how often it began again
     deaths: int = 0  # since its last block
     since: float = 0.0  # when the order was sent
     reported: bool = False  # that it does not answer
@@ -373,7 +373,7 @@ class RemoteRollout:
     def state_dict(self) -> dict[str, Any]:
         """Synchronous: what is needed to play the block that is taken in, and the next, again.
 
-        Asynchronous: how often the actors began anew. The games are there for people to look at.
+        Asynchronous: how often the actors began again. The games are there for people to look at.
         """
         kind: dict[str, Any] = {"mode": self.config.actor.mode, "lives": [seat.life for seat in self.seats]}
         if self._resumed is not None:
