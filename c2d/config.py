@@ -250,7 +250,7 @@ def _unknown(name: str, config: Config) -> UserError:
 
 
 def with_usual_habits(config: Config) -> Config:
-    """The config as the records of a run have it, without what is no part of its results: where they lie, how often
+    """The config as the records of a run have it, without what does not affect its results: where they lie, how often
     they are saved, and who watches."""
     names = ("run_dir", "checkpoint", "log", "eval_every", "eval_games", "keep_best", "stop_at_score", "stop_after")
     usual = Config(env=config.env)

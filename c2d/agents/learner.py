@@ -167,7 +167,7 @@ def diagnose(
 ) -> dict[str, Tensor]:
     """How the laws of a batch look: means over its samples, [] each. Nothing is drawn, and nothing waits.
 
-    The action gap is that of the legal actions, over the states where there are two (0 if there is no such state).
+    The action gap is that of the legal actions, over the states with at least two of them (0 without such states).
     """
     law = at_action(predicted, action)  # [B, N]
     q, probs = q_values(predicted, phi), law.log_probs.exp()  # [B, A], [B, N]

@@ -151,7 +151,7 @@ def _sections(settings: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _rows(cls: Any, default: Any, prefix: str = "", positional: bool = False) -> Iterator[tuple[str, str, bool]]:
-    """(option and the form of its value, what it is, whether it must be given) of each field that is no dataclass."""
+    """(option and the form of its value, what it is, whether it must be given) of each plain setting."""
     texts, hints = help_texts(cls), get_type_hints(cls, include_extras=True)
     for field in dataclasses.fields(cls):
         notes = get_args(hints[field.name])[1:] if get_origin(hints[field.name]) is Annotated else ()

@@ -40,7 +40,7 @@ def env_threads(config: Config) -> int:
 def named(purpose: str, number: int, life: int = 0) -> str:
     """The name of a generator of one environment; that of the first is the same however many there are.
 
-    `life`: how often the environment has begun anew, as nobody knew how it stood.
+    `life`: how often the environment has started over, because its state was lost.
     """
     name = f"{purpose} {number}" if number else purpose
     return f"{name} life {life}" if life else name
@@ -58,15 +58,15 @@ def games_of(streams: Sequence[Stream]) -> list[dict[str, Any]]:
 
 
 def continue_games(streams: Sequence[Stream], saved: Sequence[dict[str, Any]]) -> list[tuple[int, str, ResetFrame]]:
-    """Continue saved games. Those that cannot be brought back begin anew: stream, reason and first frame of each."""
-    anew = []
+    """Continue saved games. Those that cannot be restored start over: stream, reason and first frame of each."""
+    restarted = []
     for number, (stream, state) in enumerate(zip(streams, saved, strict=True)):
         try:
             stream.load_state_dict(state)
         except ReplayMismatch as error:
             several = f"environment {number}: " if len(streams) > 1 else ""
-            anew.append((number, several + str(error), stream.reset()))
-    return anew
+            restarted.append((number, several + str(error), stream.reset()))
+    return restarted
 
 
 def outside(streams: Sequence[Stream]) -> str | None:
